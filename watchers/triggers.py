@@ -1,0 +1,114 @@
+"""Triggers: what waits for something outside, written as a specification.
+
+A trigger is built anew from ``serialize()`` in a runner process, possibly on another machine, any number of times.
+
+The contract of :meth:`BaseTrigger.run`:
+
+1. It is an async generator. It yields one :class:`TriggerEvent`, or a list of events and :class:`PositionUpdate`, which
+   is committed as one unit and in order.
+2. **The statement after a ``yield`` runs only once everything yielded is resolved**: stored, filtered out, recognised
+   as a duplicate, or dead-lettered. Acknowledging to the broker after the yield is therefore right by construction.
+3. A slow database makes the ``yield`` slow; the trigger reads no further meanwhile. That is the back-pressure.
+4. A trigger that lost its owner is closed at its ``yield`` (``GeneratorExit``): nothing after it runs.
+5. :meth:`BaseTrigger.cleanup` is called on every exit the process survives. :meth:`BaseTrigger.on_kill` is called only
+   when a user cleared or marked the task that waits, never on restart, shutdown or take-over.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+#: What ``run()`` may yield.
+Yielded = "TriggerEvent | PositionUpdate | Sequence[TriggerEvent | PositionUpdate]"
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerEvent:
+    """Something happened.
+
+    ``payload`` is a JSON value (see ``watchers.payloads`` for what is converted and what is refused).
+    ``key`` names the message within its source, stable over redeliveries; ``None`` means that the source has no
+    identity and each yield is a new event.
+    ``source`` names broker and queue; ``None`` means :meth:`BaseEventTrigger.default_source`.
+    ``raw`` is the undecoded message, kept (up to a limit) with a dead letter if the payload is refused.
+    """
+
+    payload: Any
+    key: str | None = None
+    source: str | None = field(default=None, kw_only=True)
+    raw: bytes | None = field(default=None, kw_only=True, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionUpdate:
+    """Where to resume in a source, written in the transaction of the events it is yielded with.
+
+    ``lanes`` maps a lane (a Kafka partition, say) to a JSON value that only the trigger interprets.
+    """
+
+    source: str
+    lanes: Mapping[str, Any]
+
+
+class SourceStatus:
+    """How a trigger tells its runner that its source fails or heals, without ending. Harmless outside a runner."""
+
+    def failed(self, error: BaseException) -> None:
+        """One more consecutive failure to reach the source. Counted and log-limited by the runner."""
+
+    def recovered(self) -> None:
+        """The source answers again; resets the count."""
+
+
+class BaseTrigger:
+    """Waits for something and says so by yielding :class:`TriggerEvent`.
+
+    A subclass need not call ``super().__init__()``.
+    """
+
+    #: Injected by the runner before ``run()``; class-level defaults make a bare object usable in tests.
+    trigger_id: int | None = None
+    triggerer_job_id: int | None = None
+    task_instance: Any = None
+    status: SourceStatus = SourceStatus()
+    log: logging.Logger | logging.LoggerAdapter[logging.Logger] = logging.getLogger("tidegate.trigger")
+    #: Stored positions by source and lane, as of this start (see :class:`PositionUpdate`).
+    positions: Mapping[str, Mapping[str, Any]] = {}
+
+    #: Names of kwargs whose values may be shown in errors and logs; all other texts are masked.
+    public_kwargs: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return ``(import path of the class, keyword arguments)`` from which an equal trigger can be built."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def run(self) -> AsyncIterator[Any]:
+        """Yield events; see the contract in the module's docstring."""
+        raise NotImplementedError
+
+    async def cleanup(self) -> None:
+        """Release what ``run()`` holds. Called on every exit; exceptions are logged and ignored."""
+
+    async def on_kill(self) -> None:
+        """Cancel the remote work: a user cleared or marked the waiting task. Bounded in time by a setting."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class BaseEventTrigger(BaseTrigger):
+    """A trigger that may drive an asset: it runs for ever and each yield is one event.
+
+    Only such triggers are accepted by ``AssetWatcher``: a plain one, written for a single waiting task, would report
+    the same condition over and over.
+    """
+
+    def default_source(self) -> str | None:
+        """The ``source`` of events that name none. ``None``: class path and identity of the kwargs."""
+        return None
