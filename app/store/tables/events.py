@@ -1,0 +1,78 @@
+"""Asset events, their identities, and what could not become an event."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+
+from app.store.tables.base import Json, created, key, metadata, moment
+
+#: The body of an event, stored once however many assets share it: the ``extra`` an author sees.
+event_body = Table("event_body", metadata, key(), Column("extra", Json, nullable=False))
+
+asset_event = Table(
+    "asset_event",
+    metadata,
+    key(),
+    Column("asset_id", BigInteger, ForeignKey("asset.id", ondelete="CASCADE"), nullable=False),
+    Column("body_id", BigInteger, ForeignKey("event_body.id"), nullable=False),
+    #: ``trigger``, ``rest`` or ``task``.
+    Column("origin", String(8), nullable=False),
+    #: No foreign key: an event outlives the trigger that made it.
+    Column("trigger_id", BigInteger),
+    Column("watcher_name", Text),
+    #: Identity of the message, in readable form; NULL where the source has none.
+    Column("source", Text),
+    Column("key", Text),
+    Column("source_dag_id", Text),
+    Column("source_task_id", Text),
+    Column("source_run_id", Text),
+    Column("source_map_index", Integer, nullable=False, server_default="-1"),
+    moment("timestamp", nullable=False),
+    CheckConstraint("origin IN ('trigger', 'rest', 'task')", name="origin"),
+    Index("ix_asset_event_asset_id", "asset_id", "id"),
+    Index("ix_asset_event_timestamp", "timestamp", "id"),
+    Index("ix_asset_event_body_id", "body_id"),
+)
+
+#: "This message already made an event of this asset." ``identity`` is SHA-256 over source and key. It outlives a purged
+#: event (no foreign key) until its de-duplication period ends.
+event_identity = Table(
+    "event_identity",
+    metadata,
+    Column("asset_id", BigInteger, ForeignKey("asset.id", ondelete="CASCADE"), primary_key=True),
+    Column("identity", LargeBinary, primary_key=True),
+    Column("event_id", BigInteger, nullable=False),
+    created(),
+)
+
+#: ``Idempotency-Key`` of a request, with a digest of its body and the event it made.
+idempotency_key = Table(
+    "idempotency_key",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("body_digest", LargeBinary, nullable=False),
+    Column("event_id", BigInteger, nullable=False),
+    created(),
+)
+
+#: A message that could not become an event. Storing it counts as storing: then the message is acknowledged.
+dead_letter = Table(
+    "dead_letter",
+    metadata,
+    key(),
+    Column("trigger_id", BigInteger),
+    Column("asset_id", BigInteger, ForeignKey("asset.id", ondelete="SET NULL")),
+    Column("source", Text),
+    Column("key", Text),
+    #: SHA-256 over trigger, source and key, so that a redelivery makes no second letter; NULL without identity.
+    Column("identity", LargeBinary),
+    #: Short stable word: nan, cycle, depth, size, surrogate, type, ...
+    Column("code", String(32), nullable=False),
+    Column("reason", Text, nullable=False),
+    #: The undecoded message up to a limit; ``raw_size`` is its full size in bytes.
+    Column("raw", LargeBinary),
+    Column("raw_size", BigInteger),
+    created(),
+    Index("uq_dead_letter_identity", "identity", unique=True, postgresql_where="identity IS NOT NULL"),
+    Index("ix_dead_letter_trigger_id", "trigger_id", "id"),
+)
