@@ -1,0 +1,205 @@
+"""The one door to PostgreSQL: pools, transactions, and what happens when the server is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.store.errors import Conflict, DatabaseUnavailable, translate
+
+Result = TypeVar("Result")
+#: A raw connection of the hot pool. JSON columns are texts on it.
+HotConnection = Any
+
+CONNECT_TIMEOUT = 10.0
+COMMAND_TIMEOUT = 60.0
+ATTEMPTS_ON_CONFLICT = 10
+OLDEST_SERVER = 150000
+
+_SESSION = {
+    # Death of a client inside a long statement is noticed within this time, so that its session locks are freed.
+    "client_connection_check_interval": "250ms",
+    "idle_in_transaction_session_timeout": "120s",
+    "timezone": "UTC",
+    # The hot statements are planned for the values at hand; a generic plan over arrays misjudges their size.
+    "plan_cache_mode": "auto",
+    "jit": "off",
+}
+
+
+class PoolerRefused(Exception):
+    """A transaction pooler stands before the database; session locks and LISTEN do not work through it."""
+
+
+class ServerTooOld(Exception):
+    """The server is older than PostgreSQL 15."""
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
+
+
+class Database:
+    """Connections to one PostgreSQL.
+
+    ``transaction()`` gives a SQLAlchemy connection, ``hot()`` a bare asyncpg one for the few statements whose cost
+    matters; both commit on a clean exit and roll back otherwise, and both raise the errors of ``app.store.errors``.
+    """
+
+    def __init__(self, dsn: str, engine: AsyncEngine, pool: asyncpg.Pool[Any]) -> None:
+        self.dsn = dsn
+        self._engine = engine
+        self._pool = pool
+
+    @classmethod
+    async def connect(cls, dsn: str, *, pool_size: int = 8, application_name: str = "tidegate") -> Database:
+        """Open the pools and check the server.
+
+        Raises :class:`DatabaseUnavailable`, :class:`PoolerRefused` or :class:`ServerTooOld`.
+        """
+        session = {**_SESSION, "application_name": application_name}
+
+        async def open_connection(*_: Any, **__: Any) -> asyncpg.Connection[Any]:
+            return await asyncpg.connect(
+                dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=session
+            )
+
+        try:
+            probe = await open_connection()
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise translate(error) from error
+        try:
+            await _check_server(probe)
+        finally:
+            await probe.close()
+        engine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=open_connection,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_timeout=CONNECT_TIMEOUT,
+            json_serializer=_to_json,
+        )
+        pool = await asyncpg.create_pool(
+            dsn,
+            min_size=1,
+            max_size=pool_size,
+            timeout=CONNECT_TIMEOUT,
+            command_timeout=COMMAND_TIMEOUT,
+            server_settings=session,
+            # We hold no session state on these connections; the default reset costs a round trip per use.
+            reset=_keep_session,
+        )
+        return cls(dsn, engine, pool)
+
+    async def close(self) -> None:
+        """Close every connection. Bounded: connections that do not end by themselves are cut."""
+        await self._engine.dispose()
+        try:
+            await asyncio.wait_for(self._pool.close(), 5)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def __aenter__(self) -> Database:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction on a SQLAlchemy connection."""
+        try:
+            async with self._engine.begin() as connection:
+                yield connection
+        except Exception as error:
+            _raise_translated(error)
+
+    @asynccontextmanager
+    async def hot(self) -> AsyncIterator[HotConnection]:
+        """A transaction on a bare asyncpg connection: for the hot statements only."""
+        try:
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
+                yield connection
+        except Exception as error:
+            _raise_translated(error)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[HotConnection]:
+        """A connection of its own outside the pools, for LISTEN and session locks; closed on exit."""
+        try:
+            connection = await asyncpg.connect(
+                self.dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=_SESSION
+            )
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise translate(error) from error
+        try:
+            yield connection
+        finally:
+            try:
+                await connection.close(timeout=2)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()
+
+    async def retrying(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+        """Run ``work`` in a transaction, again after a :class:`Conflict` (a bounded number of times)."""
+        return await _again_on_conflict(self.transaction, work)
+
+    async def retrying_hot(self, work: Callable[[HotConnection], Awaitable[Result]]) -> Result:
+        """Like :meth:`retrying`, on a hot connection."""
+        return await _again_on_conflict(self.hot, work)
+
+    async def until_available(
+        self, work: Callable[[], Awaitable[Result]], *, on_trouble: Callable[[BaseException], None] | None = None
+    ) -> Result:
+        """Run ``work`` and, while the database is away, again after a pause of at most a second."""
+        pause = 0.05
+        while True:
+            try:
+                return await work()
+            except DatabaseUnavailable as error:
+                if on_trouble is not None:
+                    on_trouble(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+
+
+async def _again_on_conflict(open_transaction: Any, work: Callable[[Any], Awaitable[Result]]) -> Result:
+    for attempt in range(1, ATTEMPTS_ON_CONFLICT + 1):
+        try:
+            async with open_transaction() as connection:
+                return await work(connection)
+        except Conflict:
+            if attempt == ATTEMPTS_ON_CONFLICT:
+                raise
+            await asyncio.sleep(random.uniform(0, 0.005 * 2**attempt))
+    raise AssertionError("unreachable")
+
+
+def _raise_translated(error: Exception) -> None:
+    ours = translate(error)
+    if ours is error:
+        raise error
+    raise ours from error
+
+
+async def _keep_session(_: object) -> None:
+    """Leave a connection as it is when it goes back to the pool."""
+
+
+async def _check_server(connection: asyncpg.Connection[Any]) -> None:
+    version = int(await connection.fetchval("SELECT current_setting('server_version_num')"))
+    if version < OLDEST_SERVER:
+        raise ServerTooOld(f"PostgreSQL 15 or later is needed; this server says {version // 10000}.{version % 10000}")
+    if connection.get_server_pid() != await connection.fetchval("SELECT pg_backend_pid()"):
+        raise PoolerRefused(
+            "a connection pooler stands between this process and PostgreSQL. Session locks and LISTEN do not work "
+            "through a transaction pooler: point TIDEGATE_DATABASE_URL at the server itself."
+        )

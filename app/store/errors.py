@@ -1,0 +1,74 @@
+"""Database errors, mapped once from SQLSTATE and client exceptions to ours.
+
+::
+
+    StoreError
+    ├── DatabaseUnavailable   the server is away or ends our session: wait and try again
+    ├── Conflict              deadlock or serialization failure: run the same transaction again
+    ├── DataRefused           a value the database cannot hold: the culprit must be isolated
+    └── ConstraintViolated    an invariant of the schema was about to be broken; ``constraint`` names it
+
+Anything else passes through unchanged: it is a defect and should be seen as one.
+"""
+
+from __future__ import annotations
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError
+
+
+class StoreError(Exception):
+    """Root of the database errors that callers are expected to handle."""
+
+
+class DatabaseUnavailable(StoreError):
+    """The database cannot be reached right now."""
+
+
+class Conflict(StoreError):
+    """The transaction lost against another one; running it again is right."""
+
+
+class DataRefused(StoreError):
+    """A value cannot be stored (out of range, NUL in a text column, invalid JSON, too large)."""
+
+
+class ConstraintViolated(StoreError):
+    """A constraint of the schema refused the change."""
+
+    def __init__(self, message: str, *, constraint: str | None) -> None:
+        self.constraint = constraint
+        super().__init__(message)
+
+
+_CONFLICTS = {"40001", "40P01", "55P03"}
+#: Classes: 08 connection, 57P0x operator intervention (shutdown, crash, cannot connect now), 53300 too many connections.
+_AWAY = {"57P01", "57P02", "57P03", "57P05", "53300"}
+
+
+def translate(error: BaseException) -> BaseException:
+    """The error of ours that ``error`` means, or ``error`` itself. Looks through SQLAlchemy's wrapping."""
+    cause = error
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        cause = error.orig.__cause__ or error.orig
+    state = getattr(cause, "sqlstate", None) or ""
+    text = f"{type(cause).__name__}: {cause}"
+    if state in _CONFLICTS:
+        return Conflict(text)
+    if state in _AWAY or state.startswith("08"):
+        return DatabaseUnavailable(text)
+    if isinstance(cause, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError) and not state:
+        return error if _is_misuse(cause) else DatabaseUnavailable(text)
+    if state.startswith("23"):
+        return ConstraintViolated(text, constraint=getattr(cause, "constraint_name", None))
+    if state.startswith(("22", "54")) or isinstance(cause, asyncpg.DataError):
+        return DataRefused(text)
+    return error
+
+
+def _is_misuse(cause: BaseException) -> bool:
+    """The client's interface errors mean "connection is closed" or a defect of ours; only the former is passing."""
+    if not isinstance(cause, asyncpg.InterfaceError) or isinstance(cause, asyncpg.DataError):
+        return isinstance(cause, asyncpg.DataError)
+    text = str(cause)
+    return not any(word in text for word in ("closed", "connection was", "closing", "lost", "released back"))
