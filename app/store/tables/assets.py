@@ -12,7 +12,7 @@ asset = Table(
     key(),
     Column("name", Text, nullable=False),
     Column("uri", Text, nullable=False),
-    Column("group", Text, nullable=False),
+    Column("group_name", Text, nullable=False),
     Column("extra", Json, nullable=False),
     #: At most one active asset per name and per uri.
     Column("is_active", Boolean, nullable=False),
@@ -32,7 +32,7 @@ asset_watcher = Table(
     Column("trigger_id", BigInteger, ForeignKey("trigger.id"), nullable=False),
     Column("name", Text, nullable=False),
     #: JMESPath over the payload; NULL lets everything through.
-    Column("when", Text),
+    Column("when_expression", Text),
     created(),
     UniqueConstraint("asset_id", "name", "trigger_id"),
     Index("ix_asset_watcher_trigger_id", "trigger_id"),

@@ -10,10 +10,10 @@ from app.store.tables.base import Json, created, key, metadata, moment
 deployment = Table(
     "deployment",
     metadata,
-    Column("only", SmallInteger, primary_key=True, server_default="1"),
+    Column("id", SmallInteger, primary_key=True, server_default="1", autoincrement=False),
     Column("name", Text, nullable=False),
     created(),
-    CheckConstraint("only = 1", name="single_row"),
+    CheckConstraint("id = 1", name="single_row"),
 )
 
 #: A process of the service. ``id`` is the owner named by claims; its session advisory lock is ``(JOB_LOCK_SPACE, id)``.
