@@ -23,7 +23,7 @@ class EventValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunValue(msgspec.Struct, frozen=True, kw_only=True):
-    """The DAG run of an attempt. Moments are ISO 8601 with offset; ``logical_date`` is None for asset-triggered runs."""
+    """The DAG run of an attempt. Moments are ISO 8601 with offset; ``logical_date`` is None if asset-triggered."""
 
     dag_id: str
     run_id: str

@@ -16,10 +16,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Base of the declared values: immutable, compared by value, encoded as JSON without default values."""
 
 
-class TriggerSpec(Spec):
+class TriggerSpec(Spec, frozen=True):
     """An event trigger as declared: enough to build it in a runner, and its identity.
 
-    ``kwargs`` is the canonical text of ``watchers.encoding``; ``identity`` the SHA-256 (hex) over class path and kwargs.
+    ``kwargs`` is the canonical text of ``watchers.encoding``; ``identity`` the SHA-256 (hex) over both.
     ``in_bundle`` is true if the class comes from a module of the pipelines folder, so that a runner needs that code.
     """
 
@@ -30,7 +30,7 @@ class TriggerSpec(Spec):
     in_bundle: bool = False
 
 
-class WatcherSpec(Spec):
+class WatcherSpec(Spec, frozen=True):
     """An asset watcher: name, trigger and the filter applied at fan-out."""
 
     name: str
@@ -38,7 +38,7 @@ class WatcherSpec(Spec):
     when: str | None = None
 
 
-class AssetSpec(Spec):
+class AssetSpec(Spec, frozen=True):
     """An asset as declared. ``(name, uri)`` is its identity; passwords are already gone from both."""
 
     name: str
@@ -48,27 +48,27 @@ class AssetSpec(Spec):
     watchers: tuple[WatcherSpec, ...] = ()
 
 
-class AssetKey(Spec):
+class AssetKey(Spec, frozen=True):
     """The identity of an asset."""
 
     name: str
     uri: str
 
 
-class AssetLeaf(Spec, tag="asset"):
+class AssetLeaf(Spec, frozen=True, tag="asset"):
     """A condition that holds once the asset has a pending event."""
 
     name: str
     uri: str
 
 
-class AnyOf(Spec, tag="any"):
+class AnyOf(Spec, frozen=True, tag="any"):
     """Holds if one of its members holds."""
 
     members: tuple[Condition, ...]
 
 
-class AllOf(Spec, tag="all"):
+class AllOf(Spec, frozen=True, tag="all"):
     """Holds if all of its members hold."""
 
     members: tuple[Condition, ...]
@@ -77,7 +77,7 @@ class AllOf(Spec, tag="all"):
 Condition = AssetLeaf | AnyOf | AllOf
 
 
-class BatchSpec(Spec):
+class BatchSpec(Spec, frozen=True):
     """Collect completed groups into one run; closed at the first limit reached. ``max_wait`` is in seconds."""
 
     max_events: int | None = None
@@ -95,8 +95,8 @@ class ScheduleKind(StrEnum):
     ASSETS = "assets"
 
 
-class ScheduleSpec(Spec):
-    """A schedule. Only the fields of its ``kind`` are set: ``cron`` and ``timezone``; ``delta`` in seconds; ``condition``."""
+class ScheduleSpec(Spec, frozen=True):
+    """A schedule. Only what its ``kind`` needs is set: ``cron``, ``timezone``; ``delta`` (seconds); ``condition``."""
 
     kind: ScheduleKind = ScheduleKind.NONE
     cron: str | None = None
@@ -107,7 +107,7 @@ class ScheduleSpec(Spec):
     summary: str = ""
 
 
-class TaskSpec(Spec):
+class TaskSpec(Spec, frozen=True):
     """One task of a DAG. Durations are in seconds."""
 
     task_id: str
@@ -129,7 +129,7 @@ class TaskSpec(Spec):
     has_callbacks: bool = False
 
 
-class DagSpec(Spec):
+class DagSpec(Spec, frozen=True):
     """One DAG of a pipeline file. ``None`` for a limit means the setting's default."""
 
     dag_id: str
@@ -152,7 +152,7 @@ class DagSpec(Spec):
     line: int | None = None
 
 
-class LocatedError(Spec):
+class LocatedError(Spec, frozen=True):
     """Why a pipeline file, or one thing in it, was refused. ``file`` is relative to the pipelines folder."""
 
     file: str
@@ -161,7 +161,7 @@ class LocatedError(Spec):
     traceback: str | None = None
 
 
-class LoadResult(Spec):
+class LoadResult(Spec, frozen=True):
     """All that a loader child says about one pipeline file.
 
     ``modules`` are the files below the pipelines folder that the import loaded, the pipeline file included (relative

@@ -42,9 +42,7 @@ FINAL_TASK_STATES = frozenset(
 _ENDS = frozenset({TaskState.SUCCESS, TaskState.FAILED, TaskState.SKIPPED, TaskState.UP_FOR_RETRY})
 
 TASK_TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    TaskState.NONE: frozenset(
-        {TaskState.SCHEDULED, TaskState.SKIPPED, TaskState.UPSTREAM_FAILED, TaskState.REMOVED}
-    ),
+    TaskState.NONE: frozenset({TaskState.SCHEDULED, TaskState.SKIPPED, TaskState.UPSTREAM_FAILED, TaskState.REMOVED}),
     TaskState.SCHEDULED: frozenset({TaskState.QUEUED, TaskState.FAILED, TaskState.SKIPPED, TaskState.REMOVED}),
     TaskState.QUEUED: frozenset({TaskState.RUNNING, TaskState.SCHEDULED, TaskState.UP_FOR_RETRY, TaskState.FAILED}),
     TaskState.RUNNING: _ENDS | {TaskState.DEFERRED, TaskState.UP_FOR_RESCHEDULE},
@@ -94,12 +92,8 @@ class TriggerStatus(StrEnum):
 
 TRIGGER_TRANSITIONS: dict[TriggerStatus, frozenset[TriggerStatus]] = {
     TriggerStatus.UNASSIGNED: frozenset({TriggerStatus.RUNNING}),
-    TriggerStatus.RUNNING: frozenset(
-        {TriggerStatus.UNASSIGNED, TriggerStatus.BACKING_OFF, TriggerStatus.QUARANTINED}
-    ),
-    TriggerStatus.BACKING_OFF: frozenset(
-        {TriggerStatus.RUNNING, TriggerStatus.UNASSIGNED, TriggerStatus.QUARANTINED}
-    ),
+    TriggerStatus.RUNNING: frozenset({TriggerStatus.UNASSIGNED, TriggerStatus.BACKING_OFF, TriggerStatus.QUARANTINED}),
+    TriggerStatus.BACKING_OFF: frozenset({TriggerStatus.RUNNING, TriggerStatus.UNASSIGNED, TriggerStatus.QUARANTINED}),
     TriggerStatus.QUARANTINED: frozenset({TriggerStatus.RUNNING, TriggerStatus.UNASSIGNED}),
 }
 

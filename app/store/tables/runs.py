@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Integer, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 
 from app.domain.states import FINAL_RUN_STATES, DemandState, GroupState, RunState, RunType
 from app.store.tables.base import Json, created, exactly_when, key, metadata, moment, one_of
@@ -72,7 +85,13 @@ dag_run = Table(
     #: No foreign key: deleting a run re-queues nothing.
     UniqueConstraint("dag_id", "run_id"),
     UniqueConstraint("id", "dag_id"),
-    Index("uq_dag_run_logical_date", "dag_id", "logical_date", unique=True, postgresql_where="logical_date IS NOT NULL AND run_type = 'scheduled'"),
+    Index(
+        "uq_dag_run_logical_date",
+        "dag_id",
+        "logical_date",
+        unique=True,
+        postgresql_where="logical_date IS NOT NULL AND run_type = 'scheduled'",
+    ),
     Index("ix_dag_run_active", "dag_id", "id", postgresql_where="state IN ('queued', 'running')"),
     one_of("state", RunState, name="state"),
     one_of("run_type", RunType, name="run_type"),
