@@ -7,7 +7,8 @@
     │   └── PayloadRefused       one event's payload; that event becomes a dead letter, its trigger goes on
     ├── WatcherDeclarationError  an asset watcher or trigger is declared wrongly; a parse error of its file
     │   ├── UnknownQueue         no registered provider serves the queue or scheme
-    │   └── AmbiguousQueue       more than one registered provider claims it
+    │   ├── AmbiguousQueue       more than one registered provider claims it
+    │   └── ProviderUnavailable  the provider that would serve it cannot be loaded, for want of an extra perhaps
     ├── ConnectionNotFound       a connection id is not configured
     └── SourceError              the broker or file system refused or failed
         ├── SourceUnavailable    passing trouble: retried inside the provider
@@ -48,6 +49,10 @@ class UnknownQueue(WatcherDeclarationError):
 
 class AmbiguousQueue(WatcherDeclarationError):
     """More than one registered provider claims this queue or scheme."""
+
+
+class ProviderUnavailable(WatcherDeclarationError):
+    """The provider that would serve this queue cannot be loaded; the message says what to install."""
 
 
 class ConnectionNotFound(WatcherError):

@@ -20,10 +20,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-#: What ``run()`` may yield.
-Yielded = "TriggerEvent | PositionUpdate | Sequence[TriggerEvent | PositionUpdate]"
+from typing import Any, ClassVar, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,10 @@ class PositionUpdate:
 
     source: str
     lanes: Mapping[str, Any]
+
+
+#: What ``run()`` may yield. An empty sequence is resolved at once.
+Yielded: TypeAlias = TriggerEvent | PositionUpdate | Sequence[TriggerEvent | PositionUpdate]
 
 
 class SourceStatus:
@@ -88,7 +89,7 @@ class BaseTrigger:
         raise NotImplementedError
 
     @abstractmethod
-    def run(self) -> AsyncIterator[Any]:
+    def run(self) -> AsyncIterator[Yielded]:
         """Yield events; see the contract in the module's docstring."""
         raise NotImplementedError
 
