@@ -15,13 +15,15 @@ INBOX = Path(__file__).resolve().parent / "inbox"
 
 inbox = Asset("inbox", watchers=[AssetWatcher("new-file", FileEventTrigger(str(INBOX / "*")))])
 
-with DAG("file_drop", schedule=inbox, tags=["example"], description="Prints the name of each file dropped into a folder"):
+with DAG(
+    "file_drop", schedule=inbox, tags=["example"], description="Prints the name of each file dropped into a folder"
+):
 
     @task
     def print_name(triggering_asset_events=None):
-        for event in triggering_asset_events[inbox]:
-            found = event.extra["payload"]
-            print(f"received {found['name']} ({found['size']} bytes)")
-            return found["name"]
+        (event,) = triggering_asset_events[inbox]
+        found = event.extra["payload"]
+        print(f"received {found['name']} ({found['size']} bytes)")
+        return found["name"]
 
     print_name()

@@ -17,7 +17,9 @@ from app.sdk import DAG, Asset, AssetWatcher, MessageQueueTrigger, task
 queue = os.environ.get("DEMO_SQS_QUEUE", "sqs://orders")
 orders = Asset(
     "sqs-orders",
-    watchers=[AssetWatcher("orders", MessageQueueTrigger(queue=queue, region_name=os.environ.get("AWS_REGION", "us-east-1")))],
+    watchers=[
+        AssetWatcher("orders", MessageQueueTrigger(queue=queue, region_name=os.environ.get("AWS_REGION", "us-east-1")))
+    ],
 )
 
 with DAG(

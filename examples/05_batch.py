@@ -1,6 +1,6 @@
 """Batching is declared: one run per 10 events, or after 5 seconds with fewer.
 
-    for n in $(seq 12); do tidegate assets emit clicks --extra "{\"n\": $n}"; done
+for n in $(seq 12); do tidegate assets emit clicks --extra "{\"n\": $n}"; done
 """
 
 from __future__ import annotations

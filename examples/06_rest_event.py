@@ -1,8 +1,10 @@
 """An event posted to the REST API starts a run; its task makes an event of another asset, which starts the next.
 
-    TOKEN=$(curl -s localhost:8080/auth/token -d '{"username": "admin", "password": "..."}' \\
-            -H 'content-type: application/json' | python3 -c 'import json,sys; print(json.load(sys.stdin)["access_token"])')
-    curl localhost:8080/api/v2/assets/events -H "authorization: Bearer $TOKEN" -H 'content-type: application/json' \\
+    tidegate assets emit upload --extra '{"file": "a.csv"}'
+
+or, from any machine, with a token of ``POST /auth/token``:
+
+    curl localhost:8080/api/v2/assets/events -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \\
          -H 'Idempotency-Key: upload-42' -d '{"name": "upload", "extra": {"file": "a.csv"}}'
 """
 
