@@ -29,6 +29,7 @@ _BUILT_IN = {
     "sqs": "providers.sqs:SqsProvider",
 }
 _DISTRIBUTION = "tidegate"
+_OUR_PACKAGES = ("app", "providers", "watchers")
 
 _log = logging.getLogger("tidegate.providers")
 
@@ -161,7 +162,7 @@ def _unavailable(entry: EntryPoint, error: Exception) -> ProviderUnavailable:
 def provider_unavailable(name: str, error: Exception, *, is_built_in: bool) -> ProviderUnavailable:
     """The error to raise when the code of provider ``name`` cannot be imported, with the remedy if it is an extra."""
     cause = f"{type(error).__name__}: {error}"
-    if is_built_in and isinstance(error, ImportError):
+    if is_built_in and isinstance(error, ImportError) and (error.name or "").partition(".")[0] not in _OUR_PACKAGES:
         remedy = f"install what it needs with: pip install 'tidegate[{name}]'"
         result = ProviderUnavailable(f"provider {name!r} is not installed ({cause}); {remedy}")
     else:
