@@ -21,19 +21,18 @@ from app.sdk.params import Param
 from app.sdk.task_groups import TaskGroup, task_group
 from app.sdk.variables import Variable
 from watchers.connections import Connection, get_connection
+from watchers.message_queue import MessageQueueTrigger
 from watchers.triggers import BaseEventTrigger, BaseTrigger, TriggerEvent
 from watchers.watcher import AssetWatcher
 
 if TYPE_CHECKING:
     from watchers.files import FileEventTrigger
-    from watchers.message_queue import MessageQueueTrigger
     from watchers.temporal import DateTimeTrigger, TimeDeltaTrigger
 
 #: Triggers bring an event loop along; files that declare none are spared it.
 _ON_DEMAND = {
     "DateTimeTrigger": "watchers.temporal",
     "FileEventTrigger": "watchers.files",
-    "MessageQueueTrigger": "watchers.message_queue",
     "TimeDeltaTrigger": "watchers.temporal",
 }
 
