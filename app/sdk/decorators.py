@@ -48,11 +48,13 @@ class DecoratedBashOperator(BashOperator):
         self.op_kwargs = dict(op_kwargs or {})
 
     def execute(self, context: Any) -> str:
+        from app.sdk.templates import render_text
+
         arguments = {**context_arguments(self.python_callable, context, given=self.op_kwargs), **self.op_kwargs}
         command = call(self.python_callable, self.op_args, arguments, context=context)
         if not isinstance(command, str) or not command.strip():
             raise TypeError(f"a @task.bash function returns the command as text, not {command!r}")
-        self.bash_command = context["task"].render_text(command, context)
+        self.bash_command = str(render_text(command, context, dag=context["dag"], field=f"{self.task_id}.bash_command"))
         return super().execute(context)
 
 

@@ -43,8 +43,8 @@ class FailTask(TaskControl):
     """Raise it to fail the task for good: no retry."""
 
 
-class TaskTimeout(Exception):
-    """The attempt ran longer than its ``execution_timeout``."""
+class TaskTimeout(BaseException):
+    """The attempt ran longer than its ``execution_timeout``. Not an ``Exception``: a task's handlers let it pass."""
 
 
 class OutsideOfTask(RuntimeError):

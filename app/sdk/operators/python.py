@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from app.sdk.assets import Metadata
 from app.sdk.errors import DeclarationError
+from app.sdk.interruptions import run_coroutine
 from app.sdk.operators.base import BaseOperator
 
 
@@ -95,9 +96,7 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             except StopIteration as stop:
                 return stop.value
     if inspect.isasyncgen(result) or inspect.isawaitable(result):
-        import asyncio
-
-        return asyncio.run(_finish(result, context))
+        return run_coroutine(_finish(result, context))
     return result
 
 
