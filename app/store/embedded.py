@@ -166,7 +166,7 @@ class EmbeddedPostgres:
 
     def _settle(self, home: Path) -> _Place:
         """Choose the place: under the home, unless the user who will run the server cannot get there."""
-        own, outside = home / "postgres", OUTSIDE / hashlib.sha256(str(home).encode()).hexdigest()[:16]
+        own, outside = home / "postgres", outside_place(home)
         account = account_for(outside / "data" if (outside / "data").exists() else own / "data")
         if account is None:
             _make_folder(own, None)
@@ -322,11 +322,15 @@ class EmbeddedPostgres:
             await connection.close()
 
 
+def outside_place(home: Path) -> Path:
+    """Where data and programs go for a home that the server's user cannot enter."""
+    return OUTSIDE / hashlib.sha256(str(home).encode()).hexdigest()[:16]
+
+
 def running_dsn(settings: Settings) -> str | None:
     """URL of this home's embedded server if another process of ours runs it now, else None."""
     home = settings.home
-    outside = OUTSIDE / hashlib.sha256(str(home).encode()).hexdigest()[:16]
-    for base in (outside, home / "postgres"):
+    for base in (outside_place(home), home / "postgres"):
         with contextlib.suppress(PermissionError, FileNotFoundError):
             found = read_postmaster(base / "data")
             if found and found.ready and runs_on(base / "data", found.pid):
