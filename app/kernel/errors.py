@@ -8,14 +8,13 @@
     │   ├── HomeInUse                another standalone runs on it
     │   └── HomeNotWritable          files cannot be made there
     ├── DatabaseError                something about the database
-    │   ├── DatabaseUnavailable      away for the moment; try again
     │   ├── UnsupportedDatabase      too old, or behind a transaction pooler
     │   ├── WrongSchema              not at the revision this version needs
-    │   ├── Conflict                 serialization failure or deadlock; try the transaction again
+    │   ├── StoreError               what a statement can meet: ``app.store.errors``
     │   └── EmbeddedDatabaseError    the embedded server could not be run
     │       └── DatabaseBinariesMissing
     ├── ChildError                   a child process failed its parent
-    │   └── FrameError               malformed or over-long frame
+    │   └── FrameError               malformed or over-long frame, peer gone: ``app.kernel.frames``
     └── RequestRefused               what a caller asked for cannot be done
         ├── NotFound                 it does not exist
         ├── AlreadyExists            it exists, or is in a state that forbids it
@@ -66,10 +65,6 @@ class DatabaseError(TidegateError):
     """The database cannot be used."""
 
 
-class DatabaseUnavailable(DatabaseError):
-    """The database is away; what was asked has not happened and can be tried again."""
-
-
 class UnsupportedDatabase(DatabaseError):
     """The database cannot serve Tidegate: {reason}. PostgreSQL 15 or later is needed, reached directly or through a
     session pooler."""
@@ -77,10 +72,6 @@ class UnsupportedDatabase(DatabaseError):
 
 class WrongSchema(DatabaseError):
     """The database is at schema revision {found}, this version needs {needed}. Run `tidegate db migrate`."""
-
-
-class Conflict(DatabaseError):
-    """The transaction lost against another one and changed nothing; try it again."""
 
 
 class EmbeddedDatabaseError(DatabaseError):
@@ -95,10 +86,6 @@ class DatabaseBinariesMissing(EmbeddedDatabaseError):
 
 class ChildError(TidegateError):
     """A child process ended or answered out of turn."""
-
-
-class FrameError(ChildError):
-    """A frame between parent and child is malformed or too long: {reason}."""
 
 
 class RequestRefused(TidegateError):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from app.kernel.errors import UnsupportedDatabase
 from app.store.errors import Conflict, DatabaseUnavailable, translate
 
 Result = TypeVar("Result")
@@ -34,11 +35,11 @@ _SESSION = {
 }
 
 
-class PoolerRefused(Exception):
+class PoolerRefused(UnsupportedDatabase):
     """A transaction pooler stands before the database; session locks and LISTEN do not work through it."""
 
 
-class ServerTooOld(Exception):
+class ServerTooOld(UnsupportedDatabase):
     """The server is older than PostgreSQL 15."""
 
 
@@ -119,7 +120,7 @@ class Database:
         try:
             async with self._engine.begin() as connection:
                 yield connection
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
             _raise_translated(error)
 
     @asynccontextmanager
@@ -128,7 +129,7 @@ class Database:
         try:
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
                 yield connection
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
             _raise_translated(error)
 
     @asynccontextmanager
