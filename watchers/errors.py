@@ -10,6 +10,8 @@
     │   ├── AmbiguousQueue       more than one registered provider claims it
     │   └── ProviderUnavailable  the provider that would serve it cannot be loaded, for want of an extra perhaps
     ├── ConnectionNotFound       a connection id is not configured
+    ├── ConnectionMalformed      a connection is configured in a way that cannot be read
+    ├── VariableNotFound         a variable is not configured
     └── SourceError              the broker or file system refused or failed
         ├── SourceUnavailable    passing trouble: retried inside the provider
         └── SourceMisconfigured  will not heal by itself: wrong credentials, missing queue, bad option
@@ -57,6 +59,16 @@ class ProviderUnavailable(WatcherDeclarationError):
 
 class ConnectionNotFound(WatcherError):
     """No connection of this id is configured."""
+
+
+class ConnectionMalformed(WatcherError):
+    """A connection is configured, but its URI or JSON form cannot be read. Shows nothing of its contents."""
+
+
+class VariableNotFound(WatcherError, KeyError):
+    """No variable of this key is configured."""
+
+    __str__ = WatcherError.__str__
 
 
 class SourceError(WatcherError):

@@ -41,6 +41,30 @@ class TriggerEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSuccessEvent(TriggerEvent):
+    """Ends the waiting task as succeeded, without a worker. To an asset it is an event like any other."""
+
+    payload: Any = "success"
+    xcoms: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailedEvent(TriggerEvent):
+    """Ends the waiting task's attempt as failed, without a worker; its retries count."""
+
+    payload: Any = "failed"
+    xcoms: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSkippedEvent(TriggerEvent):
+    """Ends the waiting task as skipped, without a worker."""
+
+    payload: Any = "skipped"
+    xcoms: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PositionUpdate:
     """Where to resume in a source, written in the transaction of the events it is yielded with.
 
