@@ -1,7 +1,7 @@
 """Conditions over assets, brought into the form the planner works with.
 
-A condition is a tree of ``any`` and ``all`` over assets. Its *clauses* are its disjunctive form: it holds once every asset of one clause
-has a pending event. Clauses are absorbed (none contains another) and keep the order in which they are declared.
+A condition is a tree of ``any`` and ``all`` over assets. Its *clauses* are its disjunctive form: it holds once every
+asset of one clause has a pending event. Clauses are absorbed (none contains another) and keep their declared order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_CLAUSES = 1_000
 #: Deeper nesting of alternating ``any`` and ``all`` than this is refused.
 MAX_DEPTH = 100
 #: Subset checks that bringing one condition into disjunctive form may cost.
-_MAX_WORK = 3_000_000
+_MAX_WORK = 10_000_000
 
 Clause = frozenset[AssetKey]
 
@@ -55,7 +55,7 @@ def clauses(condition: Condition) -> tuple[Clause, ...]:
     """The absorbed disjunctive form, in declared order. No clause is empty; a condition that never holds has none.
 
     Raises:
-        ConditionRefused: It, or a part of it, has more than ``MAX_CLAUSES`` clauses, or bringing it into this form costs too much.
+        ConditionRefused: It, or a part of it, has more than ``MAX_CLAUSES`` clauses, or finding them costs too much.
     """
     flat = flatten(condition)
     keys = condition_assets(flat)

@@ -1,11 +1,11 @@
 """From pending events to groups: each group will be one run. Pure, and the same whoever computes it, whenever.
 
-Arrivals are taken in the DAG's stored order. An arrival that completes a clause closes a group; what completes nothing stays pending.
-What stays pending completes no clause by itself, so replaying it together with later arrivals gives the same groups as
-going on from where the last planner stopped: nothing but the pending rows has to be remembered.
+Arrivals are taken in the DAG's stored order. An arrival that completes a clause closes a group; what completes nothing
+stays pending. What stays pending completes no clause by itself, so replaying it together with later arrivals gives the
+same groups as going on from where the last planner stopped: nothing but the pending rows has to be remembered.
 
-Batches collect groups. Their limits are replayed too, with the moment each group was completed, so that a planner that was
-away closes the same batches.
+Batches collect groups. Their limits are replayed too, with the moment each group was completed, so that a planner that
+was away closes the same batches.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Grouping(Generic[Asset]):
 def group_arrivals(clauses: Sequence[frozenset[Asset]], arrivals: Iterable[Arrival[Asset]]) -> Grouping[Asset]:
     """Group all pending arrivals of a DAG by its clauses (absorbed, in declared order).
 
-    The smallest completed clause wins, ties go to the first declared. A clause of one asset takes the one event, a clause of
-    several assets takes every pending event of those assets.
+    The smallest completed clause wins, ties go to the first declared. A clause of one asset takes the one event, a
+    clause of several assets takes every pending event of those assets.
     """
     by_asset: dict[Asset, list[frozenset[Asset]]] = {}
     for clause in sorted(clauses, key=len):
@@ -87,7 +87,7 @@ class OpenBatch:
 
 @dataclass(slots=True, kw_only=True)
 class Batch(Generic[Asset]):
-    """Groups that become one run. ``continues`` is true for the batch that was open before; ``closed`` once a limit is reached."""
+    """Groups that become one run. ``continues`` marks the batch that was open before, ``closed`` one at its limit."""
 
     closes_at: datetime | None
     events: int = 0
@@ -101,8 +101,9 @@ def batch_groups(
 ) -> list[Batch[Asset]]:
     """Put groups into batches, in order. Without a declared batch each group is a closed batch of its own.
 
-    A batch closes as soon as it holds ``max_events`` events, before a group that would exceed them, and ``max_wait`` seconds after its first group was completed.
-    Only the last one returned may be open. A single group larger than ``max_events`` is a batch by itself.
+    A batch closes as soon as it holds ``max_events`` events, before a group that would exceed them, and ``max_wait``
+    seconds after its first group was completed. Only the last one returned may be open. A single group larger than
+    ``max_events`` is a batch by itself.
     """
     batches: list[Batch[Asset]] = []
     current: Batch[Asset] | None = None

@@ -10,7 +10,7 @@ MAX_RETRY_DELAY = 24 * 60 * 60.0
 
 
 def may_retry(*, try_number: int, max_tries: int) -> bool:
-    """Whether another try is left after try ``try_number`` (from 1). ``max_tries`` counts the retries, not the first try."""
+    """Whether another try is left after try ``try_number`` (from 1). ``max_tries`` does not count the first try."""
     return try_number <= max_tries
 
 
@@ -19,8 +19,8 @@ def retry_delay(
 ) -> float:
     """Seconds to wait after failed try ``try_number`` (from 1).
 
-    With ``exponential`` the pause doubles with each try and gets up to as much again as jitter, which depends on ``identity``
-    and the try only: every scheduler computes the same moment. ``max_delay`` caps the result.
+    With ``exponential`` the pause doubles with each try and gets up to as much again as jitter, which depends on
+    ``identity`` and the try only: every scheduler computes the same moment. ``max_delay`` caps the result.
     """
     if exponential:
         delay = _backed_off(delay, try_number=try_number, identity=identity)

@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from graphlib import TopologicalSorter
 
 from app.domain.specs import TaskSpec
 from app.domain.states import FINAL_TASK_STATES, RunState, RunType, TaskState
@@ -34,28 +35,26 @@ def make_run_id(run_type: RunType, moment: datetime, *, suffix: str | None = Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskGraph:
-    """The tasks of one DAG version with their edges."""
+    """The tasks of one DAG version, each after those upstream of it."""
 
     tasks: Mapping[str, TaskSpec]
-    downstream: Mapping[str, tuple[str, ...]]
     leaves: frozenset[str]
     roots: frozenset[str]
 
     @classmethod
     def of(cls, tasks: Sequence[TaskSpec]) -> TaskGraph:
-        """Build the graph. An edge to a task that does not exist is ignored: it can never end."""
+        """Build the graph. An edge to a task that does not exist is ignored: it can never end.
+
+        Raises:
+            graphlib.CycleError: The edges form a cycle.
+        """
         by_id = {task.task_id: task for task in tasks}
-        downstream: dict[str, list[str]] = {task_id: [] for task_id in by_id}
-        for task in tasks:
-            for upstream in task.upstream:
-                if upstream in downstream:
-                    downstream[upstream].append(task.task_id)
-        ready = (task.task_id for task in tasks if _is_ready_at_once(task, by_id))
+        sorter = TopologicalSorter({task.task_id: [u for u in task.upstream if u in by_id] for task in tasks})
+        inner = {upstream for task in tasks for upstream in task.upstream}
         return cls(
-            tasks=by_id,
-            downstream={task_id: tuple(below) for task_id, below in downstream.items()},
-            leaves=frozenset(task_id for task_id, below in downstream.items() if not below),
-            roots=frozenset(ready),
+            tasks={task_id: by_id[task_id] for task_id in sorter.static_order()},
+            leaves=frozenset(by_id.keys() - inner),
+            roots=frozenset(task.task_id for task in tasks if _is_ready_at_once(task, by_id)),
         )
 
 
@@ -74,36 +73,29 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """What follows from the states of a run's instances: moves of instances (with the reason) and the run's end, if it ends."""
+    """What follows from the states of a run's instances: moves of instances (with the reason), and the run's end."""
 
     moves: tuple[tuple[int, TaskState, str], ...]
     end: RunState | None
 
 
 def advance(graph: TaskGraph, instances: Iterable[Instance]) -> Advance:
-    """Decide every undecided instance by its trigger rule, cascading until nothing changes, and the run's end state."""
-    members = list(instances)
+    """Decide every undecided instance by its trigger rule, cascading downstream, and the run's end state."""
     states: dict[str, list[TaskState]] = {}
-    for member in members:
+    waiting: dict[str, list[int]] = {}
+    for member in instances:
         states.setdefault(member.task_id, []).append(member.state)
-    waiting: dict[str, list[Instance]] = {}
-    for member in members:
         if member.state is TaskState.NONE:
-            waiting.setdefault(member.task_id, []).append(member)
+            waiting.setdefault(member.task_id, []).append(member.id)
     moves: list[tuple[int, TaskState, str]] = []
-    agenda = list(waiting)
-    while agenda:
-        task_id = agenda.pop()
+    # Each task comes after those upstream of it, so that one pass is the fixed point.
+    for task_id in [*graph.tasks, *(waiting.keys() - graph.tasks.keys())] if waiting else ():
         if task_id not in waiting:
             continue
         target, reason = _target(graph, task_id, states)
-        if target is None:
-            continue
-        settled = waiting.pop(task_id)
-        moves.extend((member.id, target, reason) for member in settled)
-        states[task_id] = [target if state is TaskState.NONE else state for state in states[task_id]]
-        if target in FINAL_TASK_STATES:
-            agenda.extend(graph.downstream.get(task_id, ()))
+        if target is not None:
+            moves.extend((member_id, target, reason) for member_id in waiting[task_id])
+            states[task_id] = [target if state is TaskState.NONE else state for state in states[task_id]]
     return Advance(moves=tuple(moves), end=end_state(graph, states))
 
 
@@ -126,7 +118,7 @@ def _listed(task: TaskSpec, states: Mapping[str, list[TaskState]]) -> str:
 
 
 def end_state(graph: TaskGraph, states: Mapping[str, Sequence[TaskState]]) -> RunState | None:
-    """How the run ends by its leaves: failed if one failed or could not run, else success; None while a task is not final."""
+    """How the run ends: failed if a leaf failed or could not run, else success; None while a task is not final."""
     if any(state not in FINAL_TASK_STATES for members in states.values() for state in members):
         return None
     failed = any(state in _FAILURES for leaf in graph.leaves for state in states.get(leaf, ()))

@@ -1,7 +1,7 @@
 """Time schedules: the next moment at which a DAG makes a run by the clock.
 
-Cron texts follow Debian's cron (through cronsim), in the schedule's time zone: a job at a fixed time that falls into the hour skipped in spring runs
-right after it, one in the hour repeated in autumn runs once.
+Cron texts follow Debian's cron (through cronsim), in the schedule's time zone: a job at a fixed time that falls into
+the hour skipped in spring runs right after it, one in the hour repeated in autumn runs once.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def next_due(
 ) -> Due | None:
     """The next run of a time schedule, or None if there is none.
 
-    ``last`` is the logical date of the last scheduled run. Without ``catchup`` moments before ``now`` are passed over; with
-    it (and a ``start``) every moment since ``start`` or ``last`` gets its run. Runs are never before ``start`` nor after ``end``.
+    ``last`` is the logical date of the last scheduled run. Without ``catchup`` moments before ``now`` are passed over;
+    with it (and a ``start``) every moment since ``start`` or ``last`` gets its run. Runs are never before ``start`` nor
+    after ``end``.
 
     Raises:
         ScheduleRefused: As :func:`check_schedule`.

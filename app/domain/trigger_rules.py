@@ -39,7 +39,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The tasks directly upstream, counted. ``failed`` includes those that could not run; ``removed`` ones count as skipped."""
+    """The tasks directly upstream, counted. Those that could not run count as failed, removed ones as skipped."""
 
     total: int
     success: int
@@ -66,7 +66,8 @@ class Upstream:
 def decide(rule: TriggerRule, states: Iterable[TaskState]) -> Decision:
     """Decide a task by its rule. A task without upstream tasks is ready.
 
-    A decision other than ``wait`` is never changed by what the remaining upstream tasks do.
+    ``ready`` and the two refusals are given as soon as the states known decide it: what the remaining upstream tasks do
+    can turn neither a ``ready`` into a refusal nor a refusal into a ``ready``.
     """
     upstream = Upstream.of(states)
     if upstream.total == 0 or rule is TriggerRule.ALWAYS:
@@ -103,17 +104,15 @@ def _decide_without_failure(rule: TriggerRule, upstream: Upstream) -> Decision:
 
 
 def _decide_one_or_done(rule: TriggerRule, upstream: Upstream) -> Decision:
-    match rule:
-        case TriggerRule.ONE_SUCCESS if upstream.success:
-            return Decision.READY
-        case TriggerRule.ONE_FAILED if upstream.failed:
-            return Decision.READY
-        case TriggerRule.ONE_DONE if upstream.success or upstream.failed:
-            return Decision.READY
+    enough = {
+        TriggerRule.ONE_SUCCESS: upstream.success,
+        TriggerRule.ONE_FAILED: upstream.failed,
+        TriggerRule.ONE_DONE: upstream.success + upstream.failed,
+    }
+    if enough.get(rule):
+        return Decision.READY
     if not upstream.done:
         return Decision.WAIT
     if rule in {TriggerRule.ONE_SUCCESS, TriggerRule.ALL_DONE_MIN_ONE_SUCCESS} and not upstream.success:
         return Decision.UPSTREAM_FAILED if upstream.failed else Decision.SKIPPED
-    if rule in {TriggerRule.ONE_FAILED, TriggerRule.ONE_DONE}:
-        return Decision.SKIPPED
-    return Decision.READY
+    return Decision.SKIPPED if rule in enough else Decision.READY
