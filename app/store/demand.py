@@ -222,29 +222,40 @@ async def stir(hot: HotConnection, *, dag_id: str) -> None:
 
 
 async def drop_outside(hot: HotConnection, *, dag_id: str, asset_ids: Sequence[int], reason: str) -> int:
-    """Drop waiting demand of a DAG for assets other than these."""
-    return await _drop(hot, "dag_id = $1 AND NOT asset_id = ANY($2::bigint[])", (dag_id, list(asset_ids)), reason)
-
-
-async def drop_queued(hot: HotConnection, *, dag_id: str, asset_id: int | None, before: datetime | None) -> int:
-    """Drop waiting demand of a DAG: of one asset or all, stored before a moment or all."""
-    where = "dag_id = $1 AND ($2::bigint IS NULL OR asset_id = $2) AND ($3::timestamptz IS NULL OR created_at < $3)"
-    return await _drop(hot, where, (dag_id, asset_id, before), "deleted by a user")
-
-
-async def _drop(hot: HotConnection, where: str, values: tuple[object, ...], reason: str) -> int:
-    count: int = await hot.fetchval(
-        f"""
-        WITH dropped AS (
-            UPDATE demand SET state = 'dropped', group_id = NULL, reason = ${len(values) + 1}
-            WHERE {where} AND state IN ('pending', 'grouped') RETURNING 1
-        )
-        SELECT count(*) FROM dropped
+    """Drop waiting demand of a DAG for assets other than these; how much that was."""
+    status: str = await hot.execute(
+        """
+        UPDATE demand SET state = 'dropped', group_id = NULL, reason = $3
+        WHERE dag_id = $1 AND NOT asset_id = ANY($2::bigint[]) AND state IN ('pending', 'grouped')
         """,
-        *values,
+        dag_id,
+        asset_ids,
         reason,
     )
-    return count
+    return _count(status)
+
+
+async def drop_queued(
+    hot: HotConnection, *, dag_id: str, asset_id: int | None, before: datetime | None, reason: str
+) -> int:
+    """Drop waiting demand of a DAG (of one asset or all, stored before a moment or all); how much that was."""
+    status: str = await hot.execute(
+        """
+        UPDATE demand SET state = 'dropped', group_id = NULL, reason = $4
+        WHERE dag_id = $1 AND ($2::bigint IS NULL OR asset_id = $2)
+          AND ($3::timestamptz IS NULL OR created_at < $3) AND state IN ('pending', 'grouped')
+        """,
+        dag_id,
+        asset_id,
+        before,
+        reason,
+    )
+    return _count(status)
+
+
+def _count(status: str) -> int:
+    """The number of rows in the server's command status, ``UPDATE 5``."""
+    return int(status.rpartition(" ")[2])
 
 
 async def dissolve_groups(hot: HotConnection, *, dag_id: str) -> int:
@@ -256,22 +267,16 @@ async def dissolve_groups(hot: HotConnection, *, dag_id: str) -> int:
         """,
         dag_id,
     )
-    count: int = await hot.fetchval(
-        """
-        WITH gone AS (DELETE FROM demand_group WHERE dag_id = $1 AND state <> 'started' RETURNING 1)
-        SELECT count(*) FROM gone
-        """,
-        dag_id,
-    )
-    return count
+    status: str = await hot.execute("DELETE FROM demand_group WHERE dag_id = $1 AND state <> 'started'", dag_id)
+    return _count(status)
 
 
-async def read_queued_consumers(hot: HotConnection, *, asset_id: int) -> list[str]:
-    """DAGs with waiting demand for an asset."""
+async def read_waiting_consumers(hot: HotConnection, *, asset_id: int | None) -> list[str]:
+    """DAGs with waiting demand for an asset, or for any."""
     rows = await hot.fetch(
         """
         SELECT DISTINCT d.dag_id FROM dag d JOIN demand w USING (dag_id)
-        WHERE w.asset_id = $1 AND w.state IN ('pending', 'grouped') ORDER BY 1
+        WHERE ($1::bigint IS NULL OR w.asset_id = $1) AND w.state IN ('pending', 'grouped') ORDER BY 1
         """,
         asset_id,
     )

@@ -51,7 +51,7 @@ class NewInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run under its row lock."""
+    """A run under its row lock. ``now`` is the database's clock."""
 
     id: int
     dag_id: str
@@ -59,6 +59,7 @@ class LockedRun(msgspec.Struct, frozen=True, kw_only=True):
     run_type: str
     dag_version_id: int
     state: RunState
+    now: datetime
 
 
 async def read_ready_groups(hot: HotConnection, *, dag_id: str, limit: int) -> list[int]:
@@ -79,8 +80,9 @@ async def insert_runs(
                              logical_date, data_interval_start, data_interval_end, conf, note, triggering_user_name,
                              queued_at, start_date, end_date, last_scheduling_decision)
         SELECT $1, $2, r.run_id, r.run_type, r.triggered_by, r.state, r.group_id, r.run_after, r.logical_date,
-               r.interval_start, r.interval_end, r.conf, r.note, r.user_name, $3,
-               CASE WHEN r.state <> 'queued' THEN $3 END, CASE WHEN r.state IN ('success', 'failed') THEN $3 END, $3
+               r.interval_start, r.interval_end, r.conf, r.note, r.user_name, $3::timestamptz,
+               CASE WHEN r.state <> 'queued' THEN $3::timestamptz END,
+               CASE WHEN r.state IN ('success', 'failed') THEN $3::timestamptz END, $3::timestamptz
         FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::timestamptz[],
                     $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::json[], $14::text[], $15::text[])
              AS r(run_id, run_type, triggered_by, state, group_id, run_after, logical_date, interval_start,
@@ -176,8 +178,8 @@ async def start_queued_runs(hot: HotConnection, *, dag_id: str, limit: int, now:
     rows = await hot.fetch(
         """
         WITH started AS (
-            UPDATE dag_run SET state = 'running', start_date = $3, last_scheduling_decision = $3
-            WHERE id IN (SELECT id FROM dag_run WHERE dag_id = $1 AND state = 'queued' AND run_after <= $3
+            UPDATE dag_run SET state = 'running', start_date = $3::timestamptz, last_scheduling_decision = $3::timestamptz
+            WHERE id IN (SELECT id FROM dag_run WHERE dag_id = $1 AND state = 'queued' AND run_after <= $3::timestamptz
                          ORDER BY run_after, id LIMIT $2)
               AND state = 'queued'
             RETURNING id
@@ -198,7 +200,7 @@ async def lock_runs(hot: HotConnection, *, run_keys: Sequence[int]) -> list[Lock
     """Lock runs in id order: whoever advances several runs takes them in the same order."""
     rows = await hot.fetch(
         """
-        SELECT id, dag_id, run_id, run_type, dag_version_id, state FROM dag_run WHERE id = ANY($1::bigint[])
+        SELECT id, dag_id, run_id, run_type, dag_version_id, state, clock_timestamp() AS now FROM dag_run WHERE id = ANY($1::bigint[])
         ORDER BY id FOR NO KEY UPDATE
         """,
         run_keys,
@@ -210,7 +212,7 @@ async def lock_runs_of_instances(hot: HotConnection, *, instance_ids: Sequence[i
     """Lock the runs of these task instances, in id order."""
     rows = await hot.fetch(
         """
-        SELECT id, dag_id, run_id, run_type, dag_version_id, state FROM dag_run
+        SELECT id, dag_id, run_id, run_type, dag_version_id, state, clock_timestamp() AS now FROM dag_run
         WHERE id IN (SELECT dag_run_id FROM task_instance WHERE id = ANY($1::bigint[]))
         ORDER BY id FOR NO KEY UPDATE
         """,
@@ -236,9 +238,7 @@ async def read_instances(hot: HotConnection, *, run_keys: Sequence[int]) -> dict
     return found
 
 
-async def move_instances(
-    hot: HotConnection, *, moves: Sequence[tuple[int, TaskState, str]], now: datetime
-) -> int:
+async def move_instances(hot: HotConnection, *, moves: Sequence[tuple[int, TaskState, str]], now: datetime) -> int:
     """Carry out what trigger rules decided for instances that have not started; how many moved."""
     count: int = await hot.fetchval(
         """
@@ -269,7 +269,7 @@ async def end_runs(hot: HotConnection, *, ends: Sequence[tuple[int, RunState]], 
     rows = await hot.fetch(
         """
         WITH ended AS (
-            UPDATE dag_run r SET state = e.state, end_date = $3, last_scheduling_decision = $3
+            UPDATE dag_run r SET state = e.state, end_date = $3::timestamptz, last_scheduling_decision = $3::timestamptz
             FROM unnest($1::bigint[], $2::text[]) AS e(id, state)
             WHERE r.id = e.id AND r.state = 'running' RETURNING r.id, r.state
         ), changes AS (
@@ -319,7 +319,7 @@ async def set_next_run(
     """
     status: str = await hot.execute(
         """
-        UPDATE dag SET next_run_at = $3, next_logical_date = $4
+        UPDATE dag SET next_run_at = $3::timestamptz, next_logical_date = $4::timestamptz
         WHERE dag_id = $1 AND next_run_at IS NOT DISTINCT FROM $2::timestamptz
         """,
         dag_id,
