@@ -87,12 +87,12 @@ class PostgresForTests:
 
 
 @contextmanager
-def running_postgres(*, template: bool = True) -> Iterator[PostgresForTests]:
+def running_postgres(*, template: bool = True, fsync: bool = False) -> Iterator[PostgresForTests]:
     """Start a server with a migrated template; stop and remove it afterwards."""
     home = Path(tempfile.mkdtemp(prefix="tidegate-pg-"))
     # The unprivileged user that runs the server as root must be able to pass.
     home.chmod(0o711)
-    server = EmbeddedPostgres(load_settings(home=home, postgres_fsync=False, database_url=None), max_connections=300)
+    server = EmbeddedPostgres(load_settings(home=home, postgres_fsync=fsync, database_url=None), max_connections=300)
     with asyncio.Runner() as runner:
         try:
             runner.run(server.start())

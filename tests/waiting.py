@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 Value = TypeVar("Value")
 LIMIT = 30.0
@@ -29,14 +29,18 @@ def eventually_sync(predicate: Callable[[], Value], timeout: float = LIMIT, *, w
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
+@overload
 async def eventually(
-    predicate: Callable[[], Value | Awaitable[Value]], timeout: float = LIMIT, *, what: str | None = None
-) -> Value:
+    predicate: Callable[[], Awaitable[Value]], timeout: float = LIMIT, *, what: str | None = None
+) -> Value: ...
+@overload
+async def eventually(predicate: Callable[[], Value], timeout: float = LIMIT, *, what: str | None = None) -> Value: ...
+async def eventually(predicate: Callable[[], Any], timeout: float = LIMIT, *, what: str | None = None) -> Any:
     """The same on an event loop: ``await eventually(…)``; ``predicate`` may be a coroutine function."""
     deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
     while True:
         doubt: AssertionError | None = None
-        answer: Value | None = None
+        answer: Any = None
         try:
             found = predicate()
             answer = await found if inspect.isawaitable(found) else found

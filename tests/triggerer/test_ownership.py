@@ -40,7 +40,7 @@ async def test_a_session_is_seen_and_ends_cleanly(database: Database, world: Wor
             row = (await world.fetch("SELECT latest_progress, latest_heartbeat FROM job"))[0]
             return bool(row[0] > seen)
 
-        await eventually(heard)
+        assert await eventually(heard)
         assert not job.lease_lost.is_set()
     assert await world.value("SELECT ended_at FROM job") is not None
     assert await world.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
@@ -62,7 +62,7 @@ async def test_a_session_outlives_its_connection(database: Database, world: Worl
         async def held_again() -> bool:
             return bool(await world.fetch(held + " AND pid <> $2", job.id, pid))
 
-        await eventually(held_again)
+        assert await eventually(held_again)
         before = job.confirmed_at
         await eventually(lambda: job.confirmed_at > before)
         assert not job.lease_lost.is_set()
