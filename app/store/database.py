@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -16,6 +16,8 @@ from app.kernel.errors import UnsupportedDatabase
 from app.store.errors import Conflict, DatabaseUnavailable, translate
 
 Result = TypeVar("Result")
+#: A connection in a transaction, as the services see it.
+Connection: TypeAlias = AsyncConnection
 #: A raw connection of the hot pool. JSON columns are texts on it.
 HotConnection = Any
 
