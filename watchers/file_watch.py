@@ -8,6 +8,7 @@ scans once a second.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -82,6 +83,7 @@ class FileWatch(threading.Thread):
         """Follow the notifications of ``root`` until another folder is the one to watch."""
         import watchfiles  # slow to import, and not needed to declare a trigger
 
+        _quiet_notifications()
         identity = _identity(root)
         next_check = time.monotonic() + _ROOT_CHECK_SECONDS
         self._next_scan = 0.0
@@ -196,6 +198,13 @@ def look_quietly(path: str) -> FoundFile | None:
         return look_at(path)
     except OSError:
         return None
+
+
+def _quiet_notifications() -> None:
+    """Keep ``watchfiles`` from a line for each change: a log file in a watched folder would change for ever."""
+    logger = logging.getLogger("watchfiles")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
 
 
 def _identity(folder: str) -> tuple[int, int] | None:

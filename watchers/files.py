@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import math
 import os
 import time
@@ -129,7 +130,7 @@ class _Basket:
     async def take(self, most: int) -> list[FoundFile]:
         """The files put in first, at least one. A file that changed meanwhile is given as it was last."""
         await self._filled.wait()
-        taken = [self._files.pop(path) for path in list(self._files)[:most]]
+        taken = [self._files.pop(path) for path in list(itertools.islice(self._files, most))]
         if not self._files:
             self._filled.clear()
         return taken

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -281,6 +282,28 @@ async def test_many_files_come_in_commits_of_a_hundred_in_order(tmp_path: Path) 
         await recording.until(250)
     assert [len(commit) for commit in recording.commits] == [100, 100, 50]
     assert [payload["name"] for payload in recording.payloads] == [f"{number:03}" for number in range(250)]
+
+
+async def test_a_burst_in_new_folders_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+
+    def drop() -> None:
+        for number in range(600):
+            folder = tmp_path / "in" / f"{number % 60}"
+            folder.mkdir(exist_ok=True)
+            written = write(tmp_path / "out" / f"{number}.csv", str(number))
+            written.rename(folder / written.name)
+
+    async with driving(FileEventTrigger(tmp_path / "in" / "*" / "*.csv")) as recording:
+        await asyncio.to_thread(drop)
+        await recording.until(600)
+    assert len({event.key for event in recording.events}) == len(recording.events) == 600
+
+
+def test_notifications_are_not_logged_one_by_one(tmp_path: Path) -> None:
+    file_watch._quiet_notifications()
+    assert not logging.getLogger("watchfiles.main").isEnabledFor(logging.INFO)
 
 
 async def test_the_loop_is_not_held_up_and_no_thread_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
