@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from app.sdk.assets import Asset
 from app.sdk.edges import ordered
@@ -185,6 +185,14 @@ class DAG:
 
     def __repr__(self) -> str:
         return f"<DAG: {self.dag_id}>"
+
+
+@overload
+def dag(function: Callable[..., Any], /) -> Callable[..., DAG]: ...
+
+
+@overload
+def dag(dag_id: str | None = None, /, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., DAG]]: ...
 
 
 def dag(dag_id: str | Callable[..., Any] | None = None, /, **options: Any) -> Any:

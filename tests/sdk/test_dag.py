@@ -246,13 +246,13 @@ def test_default_args_reach_subclasses() -> None:
             self.target = target
 
     with DAG("d", default_args={"target": "there", "retries": 2, "owner": "me", "unknown": 1}):
-        plain = Copy(task_id="a")
+        plain = Copy(task_id="a")  # type: ignore[call-arg]
         with TaskGroup("g", default_args={"retries": 5}):
             grouped = Copy(task_id="b", target="here")
     assert (plain.target, plain.retries, plain.owner) == ("there", 2, "me")
     assert (grouped.target, grouped.retries) == ("here", 5)
     with pytest.raises(TypeError, match="given by name"):
-        EmptyOperator("a")  # type: ignore[misc]
+        EmptyOperator("a")  # type: ignore[call-arg]
 
 
 def test_task_groups() -> None:
