@@ -157,3 +157,17 @@ async def list_xcoms(
     )
     columns = {"key": xcom.c.key, "timestamp": xcom.c.timestamp}
     return await read_page(connection, statement, paging=paging, columns=columns, default=[xcom.c.key], tie=xcom.c.key)
+
+
+async def read_xcom(
+    connection: AsyncConnection, *, dag_run_id: int, task_id: str, map_index: int, key: str
+) -> Mapping[str, Any] | None:
+    """One XCom entry."""
+    statement = select(xcom).where(
+        xcom.c.dag_run_id == dag_run_id,
+        xcom.c.task_id == task_id,
+        xcom.c.map_index == map_index,
+        xcom.c.key == key,
+    )
+    row = (await connection.execute(statement)).mappings().first()
+    return dict(row) if row else None
