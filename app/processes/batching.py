@@ -66,7 +66,7 @@ class Batcher(Generic[Item, Answer]):
             for _, future in batch:
                 future.cancel()
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - handed to every caller
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
+import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from app.kernel.children import PARENT_VARIABLE, python_command
@@ -51,7 +50,9 @@ class Member:
             pause = RESTART_PAUSES[min(self._recent, len(RESTART_PAUSES) - 1)]
             self._recent += 1
             self.restarts += 1
-            _log.error("a process ended; starting it again", action="restart", name=self.name, status=status, pause=pause)
+            _log.error(
+                "a process ended; starting it again", action="restart", name=self.name, status=status, pause=pause
+            )
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause)
 
@@ -91,8 +92,6 @@ async def supervise(
 
 def member_environment(base: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of a member: it has the database's address and ends when its supervisor is gone."""
-    import os
-
     environment = {**base, **extra, PARENT_VARIABLE: str(os.getpid())}
     environment.setdefault("PYTHONUNBUFFERED", "1")
     return environment

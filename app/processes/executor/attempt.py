@@ -55,9 +55,7 @@ class Attempt:
         self._requests = requests
         self._kill_grace = kill_grace
 
-    async def run(
-        self, parent: WarmParent, may_start: Callable[[], Awaitable[bool]]
-    ) -> Outcome | Lost | None:
+    async def run(self, parent: WarmParent, may_start: Callable[[], Awaitable[bool]]) -> Outcome | Lost | None:
         """Fork, start once ``may_start`` (the record of it) allows, and follow the attempt to its end.
 
         ``None`` if it was not allowed to start. Raises :class:`PipelineUnusable`.
@@ -118,24 +116,30 @@ class Attempt:
                 return None
 
     async def _answer(self, request: messages.Request) -> messages.Reply:
+        value: Any = None
         try:
             match request:
                 case messages.PullXCom():
-                    value: Any = await self._requests.pull(self.order, request)
+                    value = await self._requests.pull(self.order, request)
                 case messages.PushXCom():
-                    value = await self._requests.push(self.order, request)
+                    await self._requests.push(self.order, request)
                 case messages.ListInletEvents():
                     value = await self._requests.inlet_events(self.order, request)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told to the task, which may go on without
             _log.warning("a task's request failed", action="request_failed", task_id=self.order.task_id, exc_info=True)
             return messages.Reply(error=f"{type(error).__name__}: {error}")
         return messages.Reply(value=msgspec.to_builtins(value))
 
-    async def _end(self, process: TaskProcess) -> None:
+    async def terminate(self, grace: float) -> None:
+        """End the process from outside (its executor stops); the attempt then counts as lost."""
+        if self.process is not None and not self.process.exited.done():
+            await self._end(self.process, grace=grace)
+
+    async def _end(self, process: TaskProcess, *, grace: float | None = None) -> None:
         """SIGTERM, then SIGKILL after the grace period; returns once it is gone."""
         process.signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(asyncio.shield(process.exited), self._kill_grace)
+            await asyncio.wait_for(asyncio.shield(process.exited), self._kill_grace if grace is None else grace)
         except TimeoutError:
             process.signal(signal.SIGKILL)
             await process.exited

@@ -106,7 +106,7 @@ def _run(order: Any, loaded: LoadedFile | None, *, root: Path | None, entry: str
             return Failed(error=f"the pipeline file of this version cannot be used: {error}")
         try:
             return execution.execute(dag, order, gateway)
-        except BaseException:  # the last stand of a process that runs user code: everything becomes an outcome
+        except BaseException:  # noqa: BLE001 - the last stand of a process that runs user code: everything becomes an outcome
             return Failed(error=traceback.format_exc(limit=20))
 
 

@@ -81,9 +81,7 @@ class WarmParent:
                 start_new_session=True,
             )
         loop = asyncio.get_running_loop()
-        parent = cls(
-            root=root, entry=entry, process=process, control=ours, ready=loop.create_future(), output=stream
-        )
+        parent = cls(root=root, entry=entry, process=process, control=ours, ready=loop.create_future(), output=stream)
         loop.add_reader(ours.fileno(), parent._read)
         return parent
 

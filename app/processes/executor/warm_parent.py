@@ -29,6 +29,8 @@ from app.processes.executor import messages
 if TYPE_CHECKING:
     from app.sdk.loader import LoadedFile
 
+_PROC = Path("/proc/self")
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve the control socket until the executor closes it."""
@@ -71,11 +73,11 @@ def _say(control: socket.socket, message: msgspec.Struct) -> None:
 def _why_unforkable(*, known: set[int]) -> str | None:
     """Name what the import left behind that does not survive a fork, if anything."""
     others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    native = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+    native = len(list(_PROC.joinpath("task").iterdir())) if _PROC.is_dir() else 1
     if others or native > 1:
         return f"the import left threads running ({', '.join(others) or f'{native - 1} native'})"
-    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
-        descriptor = int(name)
+    for entry in list(_PROC.joinpath("fd").iterdir()) if _PROC.is_dir() else ():
+        descriptor = int(entry.name)
         if descriptor <= 2 or descriptor in known:
             continue
         try:
