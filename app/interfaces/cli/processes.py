@@ -65,9 +65,7 @@ def api_server(
     run_process("api_server", serve, api_host=host, api_port=port)
 
 
-def run_process(
-    job_type: str, serve: Callable[..., Coroutine[Any, Any, None]], **overrides: object
-) -> None:
+def run_process(job_type: str, serve: Callable[..., Coroutine[Any, Any, None]], **overrides: object) -> None:
     """Run one process of the service until it is asked to end."""
     import os
 
@@ -80,7 +78,7 @@ def run_process(
         die_with_parent(signal.SIGTERM)
         os.environ.pop(PARENT_VARIABLE, None)
     settings = overridden(load_settings(), **overrides)
-    configure_logging(settings.log_level, settings.log_format)
+    configure_logging(level=settings.log_level, style=settings.log_format)
     dsn = database_url(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(host(settings, dsn, job_type=job_type, serve=serve))

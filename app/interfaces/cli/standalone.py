@@ -44,7 +44,9 @@ def standalone(
     dags: Annotated[
         Path | None, typer.Option("--dags", help="Pipelines folder (TIDEGATE_DAGS_FOLDER).", show_default=False)
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address of the API (TIDEGATE_API_HOST).", show_default=False)] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address of the API (TIDEGATE_API_HOST).", show_default=False)
+    ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of the API (TIDEGATE_API_PORT).", show_default=False)
     ] = None,
@@ -54,7 +56,7 @@ def standalone(
 ) -> None:
     """Start database, scheduler, dag processor, triggerer and API; Ctrl-C stops them all."""
     settings = overridden(load_settings(), dags_folder=dags, api_host=host, api_port=port, home=home)
-    configure_logging(settings.log_level, settings.log_format)
+    configure_logging(level=settings.log_level, style=settings.log_format)
     with HomeLock(settings.home):
         asyncio.run(_Standalone(settings).run())
 
