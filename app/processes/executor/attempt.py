@@ -32,9 +32,6 @@ class AttemptRequests(Protocol):
     async def pull(self, order: AttemptOrder, request: messages.PullXCom) -> list[tuple[str, str]]:
         """XComs of the attempt's run."""
 
-    async def push(self, order: AttemptOrder, request: messages.PushXCom) -> None:
-        """Store an XCom of the attempt's task."""
-
     async def inlet_events(self, order: AttemptOrder, request: messages.ListInletEvents) -> list[Any]:
         """Events of an inlet asset."""
 
@@ -116,13 +113,11 @@ class Attempt:
                 return None
 
     async def _answer(self, request: messages.Request) -> messages.Reply:
-        value: Any = None
+        value: Any
         try:
             match request:
                 case messages.PullXCom():
                     value = await self._requests.pull(self.order, request)
-                case messages.PushXCom():
-                    await self._requests.push(self.order, request)
                 case messages.ListInletEvents():
                     value = await self._requests.inlet_events(self.order, request)
         except Exception as error:  # noqa: BLE001 - told to the task, which may go on without

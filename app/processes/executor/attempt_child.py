@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.domain.orders import EventValue, Failed, Outcome
+from app.domain.orders import AttemptOrder, EventValue, Failed, Outcome
 from app.kernel.children import PARENT_VARIABLE, die_with_parent
 from app.kernel.frames import BlockingFrames, FrameError
 from app.processes.executor import messages
@@ -39,10 +39,6 @@ class FrameGateway:
     def xcom_pull(self, *, task_ids: list[str], key: str) -> list[tuple[str, str]]:
         """XComs of this run as ``(task_id, canonical text)``; missing ones are left out."""
         return [(task_id, text) for task_id, text in self._ask(messages.PullXCom(task_ids=task_ids, key=key))]
-
-    def xcom_push(self, *, key: str, value: str) -> None:
-        """Store an XCom of this task now."""
-        self._ask(messages.PushXCom(key=key, value=value))
 
     def inlet_events(
         self,
@@ -92,17 +88,20 @@ def run_attempt(descriptor: int, loaded: LoadedFile | None, *, root: Path | None
     return 0
 
 
-def _run(order: Any, loaded: LoadedFile | None, *, root: Path | None, entry: str, gateway: FrameGateway) -> Outcome:
+def _run(
+    order: AttemptOrder, loaded: LoadedFile | None, *, root: Path | None, entry: str, gateway: FrameGateway
+) -> Outcome:
     from app.sdk import execution
-    from app.sdk.loader import PipelineError, load_pipeline
+    from app.sdk.errors import PipelineError
+    from app.sdk.loader import load_pipeline
 
     with execution.task_log(order.log_path):
         try:
             if loaded is None:
                 assert root is not None
                 loaded = load_pipeline(root, entry)
-            dag = loaded.dags[order.run.dag_id]
-        except (PipelineError, KeyError) as error:
+            dag = loaded.dag(order.run.dag_id)
+        except PipelineError as error:
             return Failed(error=f"the pipeline file of this version cannot be used: {error}")
         try:
             return execution.execute(dag, order, gateway)

@@ -16,7 +16,6 @@ import msgspec
 from app.domain.orders import AttemptOrder, EventValue, Failed, Outcome
 from app.domain.specs import AssetKey
 from app.kernel.attempt_logs import attempt_log_path
-from app.kernel.errors import RequestRefused
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.batching import Batcher
@@ -34,10 +33,6 @@ _log = get_logger("executor")
 EVICTION_INTERVAL = 30.0
 #: Longest a stopping executor lets its attempts end after SIGTERM, in seconds.
 STOP_GRACE = 1.5
-
-
-class AttemptSuperseded(RequestRefused):
-    """This attempt no longer owns its task: what it leaves behind is not kept."""
 
 
 class LocalExecutor:
@@ -205,11 +200,6 @@ class LocalExecutor:
         )
         place = {task_id: number for number, task_id in enumerate(request.task_ids)}
         return [(row.task_id, row.value) for row in sorted(rows, key=lambda row: (place[row.task_id], row.map_index))]
-
-    async def push(self, order: AttemptOrder, request: messages.PushXCom) -> None:
-        """Store an XCom of the attempt's task; raises :class:`AttemptSuperseded`."""
-        if not await tasks.push_xcoms(self._database, order, {request.key: request.value}):
-            raise AttemptSuperseded
 
     async def inlet_events(self, order: AttemptOrder, request: messages.ListInletEvents) -> list[EventValue]:
         """Events of an inlet asset."""

@@ -81,13 +81,6 @@ class PullXCom(msgspec.Struct, frozen=True, tag=True):
     key: str
 
 
-class PushXCom(msgspec.Struct, frozen=True, tag=True):
-    """Store one XCom of this attempt's task now."""
-
-    key: str
-    value: str
-
-
 class ListInletEvents(msgspec.Struct, frozen=True, tag=True):
     """Events of one asset, newest last; a :class:`Reply` with a list of :class:`EventValue`."""
 
@@ -105,8 +98,8 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     outcome: Outcome
 
 
-Request = PullXCom | PushXCom | ListInletEvents
-FromAttempt = PullXCom | PushXCom | ListInletEvents | Finished
+Request = PullXCom | ListInletEvents
+FromAttempt = PullXCom | ListInletEvents | Finished
 
 __all__ = [
     "MAX_PACKET",
@@ -122,7 +115,6 @@ __all__ = [
     "ListInletEvents",
     "Order",
     "PullXCom",
-    "PushXCom",
     "Ready",
     "Reply",
     "Request",

@@ -55,12 +55,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _load(control: socket.socket, root: Path, entry: str) -> LoadedFile | None:
-    from app.sdk.execution import prepare_interpreter  # the sdk is imported here, inside what may fail
-    from app.sdk.loader import PipelineError, load_pipeline
+    from app.sdk.errors import PipelineError
+    from app.sdk.execution import prepare_interpreter
+    from app.sdk.loader import load_pipeline
 
+    prepare_interpreter()
     try:
-        prepare_interpreter()
-        return load_pipeline(root, entry)
+        return load_pipeline(root, entry).require()
     except PipelineError as error:
         _say(control, messages.ImportFailed(error=str(error)[: messages.MAX_PACKET // 2]))
         return None
