@@ -82,7 +82,7 @@ class _Standalone:
             await upgrade(dsn)
             environment = member_environment(os.environ, self._member_settings(dsn, password))
             async with asyncio.TaskGroup() as group:
-                telling = group.create_task(self._tell_when_ready(password_file))
+                telling = group.create_task(self._tell_when_ready(password, password_file))
                 await supervise(self._members(), environment=environment, stop=self._stop)
                 telling.cancel()
         self._say("Stopped")
@@ -127,7 +127,7 @@ class _Standalone:
             _log.error("the embedded PostgreSQL ended; starting it again", action="database_restart", status=status)
             await server.restart()
 
-    async def _tell_when_ready(self, password_file: Path | None) -> None:
+    async def _tell_when_ready(self, password: str, password_file: Path | None) -> None:
         address = f"http://{_spoken_host(self._settings.api_host)}:{self._port}"
         await _answers(f"{address}/api/v2/version")
         lines = [
@@ -137,7 +137,7 @@ class _Standalone:
         if password_file is None:
             lines.append("User admin, password as in TIDEGATE_ADMIN_PASSWORD")
         else:
-            lines.append(f"User admin, password {password_file.read_text().strip()} (kept in {password_file})")
+            lines.append(f"User admin, password {password} (kept in {password_file})")
         lines.append("Ctrl-C stops everything")
         for line in lines:
             self._say(line)
