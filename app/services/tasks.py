@@ -215,13 +215,9 @@ class _Ending:
     async def _end_from(self, state: TaskState, ends: Sequence[End], now: datetime) -> list[Ended]:
         if not ends:
             return []
-        return await statements.end_attempts(
-            self._hot, owner_id=self._owner_id, ends=ends, from_state=state, now=now
-        )
+        return await statements.end_attempts(self._hot, owner_id=self._owner_id, ends=ends, from_state=state, now=now)
 
-    async def _specs(
-        self, reports: Sequence[AttemptReport], *, locked: Sequence[LockedRun]
-    ) -> dict[int, TaskSpec]:
+    async def _specs(self, reports: Sequence[AttemptReport], *, locked: Sequence[LockedRun]) -> dict[int, TaskSpec]:
         """Declarations of the tasks that may be retried."""
         failed = [r.task_instance_id for r in reports if isinstance(r.outcome, Failed | Lost)]
         if not failed:
@@ -286,9 +282,7 @@ def _end_of(report: AttemptReport, *, spec: TaskSpec | None, now: datetime) -> E
     state, due = TaskState.FAILED, None
     if allowed and spec is not None and may_retry(try_number=report.try_number, max_tries=report.max_tries):
         state, due = TaskState.UP_FOR_RETRY, now + timedelta(seconds=_delay(spec, report))
-    return End(
-        id=report.task_instance_id, epoch=report.epoch, state=state, next_attempt_at=due, note=_note(reason)
-    )
+    return End(id=report.task_instance_id, epoch=report.epoch, state=state, next_attempt_at=due, note=_note(reason))
 
 
 def _delay(spec: TaskSpec, report: AttemptReport) -> float:
@@ -323,9 +317,7 @@ async def give_back(
 ) -> int:
     """A stopping executor returns what it claimed and has not started (all of it by default); how many."""
     rows = None if attempts is None else [(order.task_instance_id, order.epoch) for order in attempts]
-    returned = await database.retrying_hot(
-        lambda hot: statements.give_back(hot, owner_id=owner_id, attempts=rows)
-    )
+    returned = await database.retrying_hot(lambda hot: statements.give_back(hot, owner_id=owner_id, attempts=rows))
     if returned:
         notifier.poke("tasks")
     return len(returned)
