@@ -59,6 +59,12 @@ def test_refused_schedules_name_the_dag(schedule: Any) -> None:
         DAG("d", schedule=schedule)
 
 
+def test_a_condition_with_too_many_alternatives_is_refused() -> None:
+    pairs = [Asset(f"left_{n}") | Asset(f"right_{n}") for n in range(12)]
+    with pytest.raises(DeclarationError, match=r"DAG 'd': .* more than 1,000 alternatives"):
+        DAG("d", schedule=pairs)
+
+
 def test_continuous_needs_one_run_at_a_time() -> None:
     assert DAG("d", schedule="@continuous", max_active_runs=1).schedule_spec.kind is ScheduleKind.CONTINUOUS
 

@@ -66,6 +66,10 @@ def test_the_same_types_come_back(value: Any) -> None:
     assert values(outcome) == ({} if value is None else {"return_value": value})
 
 
+def test_dictionaries_keep_their_order() -> None:
+    assert list(values(attempt(python_dag(lambda: {"b": 1, "a": 2})))["return_value"]) == ["b", "a"]
+
+
 def test_what_has_no_encoding_fails_with_its_place() -> None:
     outcome = attempt(python_dag(lambda: {"rows": [1, object()]}))
     assert isinstance(outcome, Failed)
@@ -268,7 +272,7 @@ def test_context_of_an_asset_run() -> None:
     for number in (1, 2):
         assert isinstance(attempt(dag, run=run, try_number=number), Succeeded)
         assert seen["key"] == f"d/{run.run_id}/look/-1"
-    assert seen["params"] == {"size": 9, "kept": 2}
+    assert seen["params"] == {"size": 9, "kept": 2, "other": 1}
     assert seen["run_id"] == run.run_id
     events = seen["events"]
     assert [e.payload for e in events[A]] == [{"n": 1}, {"n": 2}]
