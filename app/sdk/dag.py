@@ -165,7 +165,7 @@ class DAG:
             mentioned += [*task.inlets, *task.outlets]
         return mentioned
 
-    def test(self, *, event: Mapping[str, Any] | None = None, run_conf: Mapping[str, Any] | None = None) -> Any:
+    def test(self, *, event: Any = None, run_conf: Mapping[str, Any] | None = None) -> Any:
         """Run the DAG once in this process, without services; see ``app.sdk.local_run``."""
         from app.sdk.local_run import run_declared_dag
 

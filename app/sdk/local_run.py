@@ -10,11 +10,11 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from app.domain.json_values import json_object
@@ -32,6 +32,7 @@ from app.domain.retries import may_retry
 from app.domain.specs import AssetKey
 from app.domain.states import RunState, RunType, TaskState
 from app.domain.trigger_rules import Decision, decide
+from app.sdk.assets import Asset
 from app.sdk.dag import DAG
 from app.sdk.errors import DeclarationError
 from app.sdk.execution import execute
@@ -41,6 +42,8 @@ from app.sdk.schedules import schedule_assets
 from app.sdk.xcom_values import decode_xcom
 
 LONGEST_WAIT = 1.0
+#: One event or several, each the ``extra`` of an event of every asset of the schedule, or naming one asset.
+Events: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _log = logging.getLogger("tidegate.local_run")
 
 
@@ -72,7 +75,7 @@ def run_dag_locally(
     dag_id: str | None = None,
     *,
     root: str | Path | None = None,
-    event: Mapping[str, Any] | None = None,
+    event: Events | None = None,
     conf: Mapping[str, Any] | None = None,
     logical_date: datetime | None = None,
     say: Callable[[str], object] | None = None,
@@ -80,8 +83,8 @@ def run_dag_locally(
     """Load ``file`` (below the pipelines folder ``root``, by default its own folder) and run one of its DAGs.
 
     ``dag_id`` may be left out if the file has only one. ``event`` is the ``extra`` of an event of each asset of the
-    DAG's schedule, the cause of the run; give ``{"asset": name or uri, "extra": {…}}`` for one asset only. ``say`` gets
-    each line of the log; by default they go to standard output.
+    DAG's schedule, the cause of the run; give ``{"asset": name or uri, "extra": {…}}`` for one asset only, and a
+    list for several events. ``say`` gets each line of the log; by default they go to standard output.
 
     Raises :class:`PipelineError` for a file that cannot be loaded, :class:`DeclarationError` for a DAG or event that
     does not fit.
@@ -103,7 +106,7 @@ def run_dag_locally(
 def run_declared_dag(
     dag: DAG,
     *,
-    event: Mapping[str, Any] | None = None,
+    event: Events | None = None,
     conf: Mapping[str, Any] | None = None,
     logical_date: datetime | None = None,
     say: Callable[[str], object] | None = None,
@@ -217,9 +220,7 @@ class _LocalRun:
         self.tasks[task.task_id] = LocalTask(task_id=task.task_id, state=state, tries=tries, error=error, xcoms=xcoms)
 
 
-def _run_value(
-    dag: DAG, *, event: Mapping[str, Any] | None, conf: Mapping[str, Any], logical_date: datetime | None
-) -> RunValue:
+def _run_value(dag: DAG, *, event: Events | None, conf: Mapping[str, Any], logical_date: datetime | None) -> RunValue:
     now = datetime.now(UTC)  # the clock is the author's own: nothing here is compared with another machine's
     moment = None if logical_date is None else logical_date.isoformat()
     causes = () if event is None else _causes(dag, event, now)
@@ -240,21 +241,26 @@ def _run_value(
     )
 
 
-def _causes(dag: DAG, event: Mapping[str, Any], now: datetime) -> tuple[EventValue, ...]:
-    assets = schedule_assets(dag.schedule)
-    if not assets:
+def _causes(dag: DAG, event: Events, now: datetime) -> tuple[EventValue, ...]:
+    if not schedule_assets(dag.schedule):
         raise DeclarationError(f"DAG {dag.dag_id!r} is not scheduled on assets, so that no event starts it")
-    extra: Any = event
-    if event.keys() == {"asset", "extra"}:
-        wanted, extra = event["asset"], event["extra"]
-        assets = tuple(asset for asset in assets if wanted in {asset.name, asset.uri})
-        if not assets:
-            raise DeclarationError(f"DAG {dag.dag_id!r} is not scheduled on an asset {wanted!r}")
-    checked = json_object(extra, "event")
+    described = [event] if isinstance(event, Mapping) else list(event)
+    pairs = [pair for one in described for pair in _assets_and_extra(dag, one)]
     return tuple(
-        EventValue(id=number, asset=asset.key, extra=checked, timestamp=now.isoformat())
-        for number, asset in enumerate(assets, start=1)
+        EventValue(id=number, asset=asset.key, extra=extra, timestamp=now.isoformat())
+        for number, (asset, extra) in enumerate(pairs, start=1)
     )
+
+
+def _assets_and_extra(dag: DAG, event: Mapping[str, Any]) -> list[tuple[Asset, dict[str, Any]]]:
+    assets = schedule_assets(dag.schedule)
+    if event.keys() != {"asset", "extra"}:
+        return [(asset, json_object(event, "event")) for asset in assets]
+    wanted = event["asset"]
+    named = [asset for asset in assets if wanted in {asset.name, asset.uri}]
+    if not named:
+        raise DeclarationError(f"DAG {dag.dag_id!r} is not scheduled on an asset {wanted!r}")
+    return [(asset, json_object(event["extra"], "event")) for asset in named]
 
 
 @contextlib.contextmanager

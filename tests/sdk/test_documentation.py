@@ -49,6 +49,12 @@ def test_events(pipelines: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "17\n"
 
 
+def test_a_batch_of_three(pipelines: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    causes = [{"from_trigger": True, "payload": {"order": number}} for number in (1, 2, 3)]
+    run(pipelines, "A DAG started by events", event=causes)
+    assert capsys.readouterr().out == "1\n2\n3\n"
+
+
 @pytest.mark.parametrize(
     ("cause", "payloads"),
     [(WATCHER, [{"order": 17}] * 2), (REST, [None, None])],

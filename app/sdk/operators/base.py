@@ -147,8 +147,6 @@ class BaseOperator(Node, metaclass=_OperatorType):
         self.on_failure_callback = on_failure_callback
         self.on_retry_callback = on_retry_callback
         self.on_skipped_callback = on_skipped_callback
-        self.upstream_task_ids: dict[str, None] = {}
-        self.downstream_task_ids: dict[str, None] = {}
         self._join(dag)
 
     def execute(self, context: Any) -> Any:
@@ -224,6 +222,8 @@ class BaseOperator(Node, metaclass=_OperatorType):
 
     def _join(self, dag: DAG | None) -> None:
         """Become part of the DAG and group that the task is declared in."""
+        self.upstream_task_ids: dict[str, None] = {}
+        self.downstream_task_ids: dict[str, None] = {}
         self.dag: DAG | None = None
         group = self.task_group
         owning = dag or (group.dag if group is not None else current_dag())
