@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from app.domain.orders import AttemptOrder, Failed, Outcome, OutletEvent, Skipped, Succeeded
@@ -112,7 +113,7 @@ class StartedAttempt:
 async def mark_running(
     database: Database, *, owner_id: int, attempts: Sequence[StartedAttempt], hostname: str | None = None
 ) -> set[int]:
-    """Record starts; the task instances that may run. An attempt not among them has been taken away: end its process."""
+    """Record starts; the task instances that may run. An attempt not among them was taken away: end its process."""
     rows = [(attempt.task_instance_id, attempt.epoch, attempt.pid) for attempt in attempts]
     return await database.retrying_hot(
         lambda hot: statements.mark_running(hot, owner_id=owner_id, attempts=rows, hostname=hostname)
@@ -122,15 +123,16 @@ async def mark_running(
 async def finish(
     database: Database, notifier: Notifier, *, owner_id: int, reports: Sequence[AttemptReport]
 ) -> list[ReportResult]:
-    """End attempts: state, XComs, outlet events and what follows for their runs, in one transaction. One result a report, in order.
+    """End attempts: state, XComs, outlet events and what follows for their runs, in one transaction.
 
-    If one of them cannot be stored, each is stored by itself; one that cannot fails for that reason.
+    One result a report, in order. If one of them cannot be stored, each is stored by itself; one that cannot be stored
+    fails for that reason.
     """
     try:
         return await _finish_together(database, notifier, owner_id=owner_id, reports=reports)
     except (Conflict, DatabaseUnavailable):
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - one result that cannot be stored must not hold up the others
         if len(reports) > 1:
             return [
                 result
@@ -269,20 +271,18 @@ def _outlet_event(one: Ended, event: OutletEvent) -> TaskOutletEvent:
 
 
 def _end_of(report: AttemptReport, *, spec: TaskSpec | None, now: datetime) -> End:
-    match report.outcome:
-        case Succeeded():
-            return End(id=report.task_instance_id, epoch=report.epoch, state=TaskState.SUCCESS)
-        case Skipped(reason=reason):
-            note = _note(reason) or None
-            return End(id=report.task_instance_id, epoch=report.epoch, state=TaskState.SKIPPED, note=note)
-        case Failed(error=reason, retry=retry):
-            allowed = retry
-        case Lost(reason=reason):
-            allowed = True
-    state, due = TaskState.FAILED, None
+    outcome = report.outcome
+    end = partial(End, id=report.task_instance_id, epoch=report.epoch)
+    if isinstance(outcome, Succeeded):
+        return end(state=TaskState.SUCCESS)
+    if isinstance(outcome, Skipped):
+        return end(state=TaskState.SKIPPED, note=_note(outcome.reason) or None)
+    note = _note(outcome.reason if isinstance(outcome, Lost) else outcome.error)
+    allowed = isinstance(outcome, Lost) or outcome.retry
     if allowed and spec is not None and may_retry(try_number=report.try_number, max_tries=report.max_tries):
-        state, due = TaskState.UP_FOR_RETRY, now + timedelta(seconds=_delay(spec, report))
-    return End(id=report.task_instance_id, epoch=report.epoch, state=state, next_attempt_at=due, note=_note(reason))
+        due = now + timedelta(seconds=_delay(spec, report))
+        return end(state=TaskState.UP_FOR_RETRY, next_attempt_at=due, note=note)
+    return end(state=TaskState.FAILED, note=note)
 
 
 def _delay(spec: TaskSpec, report: AttemptReport) -> float:
@@ -324,12 +324,12 @@ async def give_back(
 
 
 async def fail_lost(database: Database, notifier: Notifier, *, owner_ids: Sequence[int], reason: str) -> int:
-    """These owners are gone: what had not started is given back, what ran is retried by its rule. How many attempts."""
+    """These owners are gone: what had not started is given back, what ran is retried by its rule; how many ran."""
     async with database.hot() as hot:
         owned = await statements.read_owned(hot, owner_ids=owner_ids)
     total = 0
     for owner_id in sorted({attempt.owner_id for attempt in owned}):
-        total += await give_back(database, notifier, owner_id=owner_id)
+        await give_back(database, notifier, owner_id=owner_id)
         reports = [
             AttemptReport(
                 task_instance_id=attempt.id,
