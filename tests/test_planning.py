@@ -15,6 +15,7 @@ from app.services import demand, runs
 from app.services.versions import versions_of
 from app.store import demand as demand_statements
 from app.store.database import Database
+from app.store.events import hot_of
 from app.store.wakeups import Notifier
 from tests.databases import database, fetch, notifier
 from tests.factories import make_asset, make_dag, make_version, on_assets, store_events, task
@@ -223,7 +224,7 @@ async def test_a_paused_dag_starts_nothing_and_goes_on_in_order(database: Databa
 async def edit(database: Database, dag_id: str, schedule: ScheduleSpec) -> int:
     """Give the DAG a new schedule as the dag processor does, in one transaction; the events dropped."""
     async with database.transaction() as connection:
-        hot = await demand_statements.hot_of(connection)
+        hot = await hot_of(connection)
         spec = DagSpec(dag_id=dag_id, fileloc="pipeline.py", schedule=schedule, tasks=(task("work"),))
         await make_version(hot, spec)
         rows = await hot.fetch("SELECT asset_id FROM asset_reference WHERE dag_id = $1 AND kind = 'schedule'", dag_id)

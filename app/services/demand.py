@@ -12,16 +12,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from app.domain.demand import Batch, OpenBatch, batch_groups, group_arrivals
 from app.domain.states import GroupState
 from app.services import runs
 from app.services.versions import DagVersion, versions_of
 from app.store import demand as statements
-from app.store.database import Database, HotConnection
+from app.store.database import Connection, Database, HotConnection
 from app.store.demand import LockedDag, NewGroup, OpenGroup, Situation
 from app.store.errors import Conflict, DatabaseUnavailable
+from app.store.events import hot_of
 from app.store.wakeups import Notifier
 
 #: Most runs started and most groups closed for one DAG before the next one has its turn.
@@ -210,13 +209,13 @@ def _expect(found: int, wanted: int) -> None:
         raise Conflict(f"{wanted} events were to be grouped, {found} were still pending")
 
 
-async def drop_unscheduled(connection: AsyncConnection, dag_id: str, asset_ids: Collection[int]) -> int:
+async def drop_unscheduled(connection: Connection | HotConnection, dag_id: str, asset_ids: Collection[int]) -> int:
     """A DAG's schedule changed within the caller's transaction: ``asset_ids`` are the assets it is scheduled on now.
 
     Waiting demand of other assets is dropped, visibly. What stays is grouped anew under the new schedule. Call it for
     each DAG whose condition or batch changed, also when its assets stayed the same. How many events were dropped.
     """
-    hot = await statements.hot_of(connection)
+    hot = await hot_of(connection)
     if await statements.lock_dag(hot, dag_id=dag_id, patience=LOCK_PATIENCE) is None:
         return 0
     dropped = await statements.drop_outside(hot, dag_id=dag_id, asset_ids=sorted(asset_ids), reason=LEFT_SCHEDULE)

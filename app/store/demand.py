@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.demand import Arrival
 from app.domain.states import GroupState
@@ -54,16 +52,6 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True):
     state: GroupState
     closes_at: datetime | None
     event_ids: tuple[int, ...]
-
-
-async def hot_of(connection: AsyncConnection) -> HotConnection:
-    """The bare connection beneath a SQLAlchemy one, within its transaction.
-
-    SQLAlchemy begins the server's transaction with its first statement only; hence the statement.
-    """
-    await connection.execute(text("SELECT 1"))
-    raw = await connection.get_raw_connection()
-    return raw.driver_connection
 
 
 async def read_candidates(hot: HotConnection) -> list[str]:
