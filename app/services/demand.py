@@ -21,6 +21,7 @@ from app.store.database import Connection, Database, HotConnection
 from app.store.demand import LockedDag, NewGroup, OpenGroup, Situation
 from app.store.errors import Conflict, DatabaseUnavailable
 from app.store.events import hot_of
+from app.store.statement_plans import plan_for_values
 from app.store.wakeups import Notifier
 
 #: Most runs started and most groups closed for one DAG before the next one has its turn.
@@ -38,6 +39,7 @@ class PlanRound:
     """What one turn of all DAGs did: ``more`` want another one, ``failed`` cannot be planned."""
 
     runs: int = 0
+    planned: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
 
@@ -89,6 +91,7 @@ class _Planner:
             return True
         if turn.runs:
             self._notifier.poke("tasks")
+        self.outcome.planned.append(dag_id)
         self.outcome.runs += turn.runs
         if turn.more:
             self.outcome.more.append(dag_id)
@@ -120,9 +123,11 @@ async def plan_dag(database: Database, hot: HotConnection, *, dag_id: str, patie
     started = await runs.start_queued(database, hot, dag=dag, limit=allowed) if situation.queued and allowed else 0
     if not version.instances:
         room, allowed = sys.maxsize, RUNS_PER_TURN  # such a run ends as it starts and takes no room
-    made, waiting = 0, situation.ready or grouped.closed > 0
+    made, waiting = 0, situation.ready + grouped.closed > 0
     if waiting and allowed > started:
-        made, waiting = await runs.start_ready_groups(hot, dag=dag, version=version, limit=allowed - started)
+        limit = allowed - started
+        await plan_for_values(hot, rows=min(limit, situation.ready + grouped.closed))
+        made, waiting = await runs.start_ready_groups(hot, dag=dag, version=version, limit=limit)
     has_demand = waiting or grouped.unplanned
     if dag.has_demand != has_demand or dag.last_group != grouped.last_group:
         await statements.finish_planning(hot, dag_id=dag_id, last_group=grouped.last_group, has_demand=has_demand)
@@ -154,6 +159,7 @@ async def _group_pending(hot: HotConnection, *, dag: LockedDag, version: DagVers
         now=dag.now,
         open_batch=OpenBatch(events=collecting.events, closes_at=collecting.closes_at) if collecting else None,
     )
+    await plan_for_values(hot, rows=len(pending))
     unplanned = len(batches) > GROUPS_PER_TURN
     batches = batches[:GROUPS_PER_TURN]
     if collecting is not None:
@@ -207,6 +213,12 @@ def _expect(found: int, wanted: int) -> None:
     """Somebody changed demand without the DAG's row lock: plan again on what is there now."""
     if found != wanted:
         raise Conflict(f"{wanted} events were to be grouped, {found} were still pending")
+
+
+async def next_moment(database: Database, *, after: datetime | None) -> tuple[datetime, float | None]:
+    """The database's clock, and the seconds to the next thing due by the clock after ``after`` (None: nothing)."""
+    async with database.hot() as hot:
+        return await statements.read_next_moment(hot, after=after)
 
 
 async def drop_unscheduled(connection: Connection | HotConnection, dag_id: str, asset_ids: Collection[int]) -> int:

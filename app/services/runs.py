@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -220,13 +220,15 @@ class DueRound:
     failed: dict[str, Exception]
 
 
-async def create_due(database: Database, notifier: Notifier) -> DueRound:
-    """Make the runs that are due by the clock; each is claimed once by replacing the DAG's next moment.
+async def create_due(database: Database, notifier: Notifier, *, skip: Collection[str] = ()) -> DueRound:
+    """Make the runs that are due by the clock, except those of DAGs in ``skip``.
+
+    Each is claimed once, by replacing the DAG's next moment under its row lock.
 
     A DAG at its limit of active runs is left until one ends.
     """
     async with database.hot() as hot:
-        due = await statements.read_due_dags(hot)
+        due = [dag_id for dag_id in await statements.read_due_dags(hot) if dag_id not in skip]
     outcome = DueRound(runs=0, failed={})
     for dag_id in due:
         try:

@@ -23,6 +23,7 @@ from app.store import xcoms
 from app.store.database import Database, HotConnection
 from app.store.errors import Conflict, DatabaseUnavailable
 from app.store.runs import LockedRun
+from app.store.statement_plans import plan_for_values
 from app.store.tasks import End, Ended
 from app.store.wakeups import Notifier
 from app.store.xcoms import XComRow
@@ -92,10 +93,11 @@ async def claim(database: Database, *, owner_id: int, limit: int) -> list[Attemp
     """
 
     async def work(hot: HotConnection) -> list[AttemptOrder]:
-        dag_ids = await statements.lock_claimable_dags(hot)
-        if not dag_ids:
+        waiting = await statements.lock_claimable_dags(hot)
+        if not waiting:
             return []
-        claimed = await statements.claim(hot, owner_id=owner_id, dag_ids=dag_ids, limit=limit)
+        await plan_for_values(hot, rows=sum(waiting.values()))
+        claimed = await statements.claim(hot, owner_id=owner_id, dag_ids=sorted(waiting), limit=limit)
         return await orders_of(database, hot, owner_id=owner_id, claimed=claimed) if claimed else []
 
     return await database.retrying_hot(work) if limit > 0 else []
@@ -183,6 +185,7 @@ class _Ending:
         )
         if not locked:
             return
+        await plan_for_values(self._hot, rows=len(reports))
         ended = await self._end(reports, locked=locked)
         if not ended:
             return
@@ -191,6 +194,8 @@ class _Ending:
         await self._store_results([(one, by_id[one.id].outcome) for one in ended])
         # A slot of the DAG is free again, whatever the outcome.
         self.topics.add("tasks")
+        if TaskState.UP_FOR_RETRY in self.states.values():
+            self.topics.add("runs")  # the scheduler has a new moment to wait for
         touched = {one.dag_run_id for one in ended}
         advanced = await runs.advance(
             self._database, self._hot, runs=[run for run in locked if run.id in touched], now=locked[0].now

@@ -36,11 +36,11 @@ class OpenGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a DAG has going: active runs, runs waiting to start, closed groups waiting, an open batch."""
+    """What a DAG has going: active runs, runs waiting to start, closed groups waiting (100 at most), an open batch."""
 
     running: int
     queued: int
-    ready: bool
+    ready: int
     warned: bool
     collecting: OpenGroup | None
 
@@ -104,7 +104,8 @@ async def read_situation(hot: HotConnection, *, dag_id: str) -> Situation:
         SELECT (SELECT count(*) FROM dag_run WHERE dag_id = $1 AND state = 'running') AS running,
                (SELECT count(*) FROM dag_run
                 WHERE dag_id = $1 AND state = 'queued' AND run_after <= clock_timestamp()) AS queued,
-               EXISTS (SELECT FROM demand_group WHERE dag_id = $1 AND state = 'ready') AS ready,
+               (SELECT count(*) FROM (SELECT FROM demand_group WHERE dag_id = $1 AND state = 'ready' LIMIT 100) AS r)
+                   AS ready,
                EXISTS (SELECT FROM dag_warning WHERE dag_id = $1 AND warning_type = 'planning') AS warned,
                g.id, g.events, g.closes_at
         FROM (SELECT) AS one

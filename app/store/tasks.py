@@ -84,8 +84,8 @@ class OwnedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     max_tries: int
 
 
-async def lock_claimable_dags(hot: HotConnection) -> list[str]:
-    """DAGs, not paused, with scheduled tasks, each under a lock of this transaction.
+async def lock_claimable_dags(hot: HotConnection) -> dict[str, int]:
+    """DAGs, not paused, each with the number of its scheduled tasks and under a lock of this transaction.
 
     Those another executor is claiming from at this moment are left out.
     A statement of its own: the claim that follows then counts active tasks after the locks were taken.
@@ -93,14 +93,14 @@ async def lock_claimable_dags(hot: HotConnection) -> list[str]:
     rows = await hot.fetch(
         """
         WITH waiting AS MATERIALIZED (
-            SELECT DISTINCT t.dag_id FROM task_instance t JOIN dag d USING (dag_id)
-            WHERE t.state = 'scheduled' AND NOT d.is_paused
+            SELECT t.dag_id, count(*) AS tasks FROM task_instance t JOIN dag d USING (dag_id)
+            WHERE t.state = 'scheduled' AND NOT d.is_paused GROUP BY t.dag_id
         )
-        SELECT dag_id FROM waiting WHERE pg_try_advisory_xact_lock($1::int, hashtext(dag_id))
+        SELECT dag_id, tasks FROM waiting WHERE pg_try_advisory_xact_lock($1::int, hashtext(dag_id))
         """,
         CLAIM_LOCK_SPACE,
     )
-    return [row[0] for row in rows]
+    return {row[0]: row[1] for row in rows}
 
 
 _CLAIM = """
