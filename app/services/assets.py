@@ -63,11 +63,6 @@ class AssetPlan:
     def is_empty(self) -> bool:
         return not (self.missing or self.described or self.uses_added or self.uses_ended or self.links or self.queues)
 
-    @property
-    def unscheduled(self) -> frozenset[str]:
-        """The DAGs whose schedule loses an asset."""
-        return frozenset(use.dag_id for use in self.uses_ended if use.kind == "schedule")
-
 
 async def plan_assets(connection: Connection, declaration: Declaration) -> AssetPlan:
     """Compare the declaration with what is stored."""
