@@ -1,0 +1,70 @@
+"""Triggers and dead letters."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from app.interfaces.http.schemas.base import Answer
+
+
+class TriggerWatcherAnswer(Answer):
+    """A watcher served by a trigger."""
+
+    name: str
+    asset_id: int
+    asset_name: str
+
+
+class TriggerAnswer(Answer):
+    """A trigger and how it does. Never its arguments."""
+
+    id: int
+    classpath: str
+    queue: str | None = None
+    created_date: datetime
+    triggerer_id: int | None = None
+    status: str
+    wanted: bool
+    restarts: int
+    start_count: int
+    events: int
+    duplicates: int
+    refused: int
+    last_event_at: datetime | None = None
+    last_error: str | None = None
+    last_error_at: datetime | None = None
+    consecutive_errors: int
+    next_attempt_at: datetime | None = None
+    watchers: list[TriggerWatcherAnswer]
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+
+
+class TriggerList(Answer):
+    """A page of triggers."""
+
+    triggers: list[TriggerAnswer]
+    total_entries: int
+
+
+class DeadLetterAnswer(Answer):
+    """A message that could not become an event."""
+
+    id: int
+    trigger_id: int | None = None
+    asset_id: int | None = None
+    asset_name: str | None = None
+    source: str | None = None
+    key: str | None = None
+    code: str
+    reason: str
+    raw_size: int | None = None
+    created_at: datetime
+
+
+class DeadLetterList(Answer):
+    """A page of dead letters."""
+
+    dead_letters: list[DeadLetterAnswer]
+    total_entries: int
