@@ -71,9 +71,7 @@ async def get_import_errors(host: HostOf, page: PageOf, *, filename_pattern: str
 
 
 @router.get("/importErrors/{import_error_id}", tags=["Import Error"])
-async def get_import_error(
-    host: HostOf, import_error_id: Annotated[int, Path(ge=0, lt=2**63)]
-) -> ImportErrorAnswer:
+async def get_import_error(host: HostOf, import_error_id: Annotated[int, Path(ge=0, lt=2**63)]) -> ImportErrorAnswer:
     """One file that could not be loaded."""
     async with host.database.transaction() as connection:
         found = await listed.read_import_error(connection, import_error_id)

@@ -112,6 +112,12 @@ class EventBody(Body):
     uri: str | None = Field(default=None, min_length=1, max_length=1500)
     extra: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _names_an_asset(self) -> EventBody:
+        if self.asset_id is None and self.name is None and self.uri is None:
+            raise ValueError("name the asset by asset_id, name or uri")
+        return self
+
 
 class QueuedEventAnswer(Answer):
     """Events of one asset that wait for one DAG: since when, and how many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import JsonValue
+from pydantic import AliasChoices, Field, JsonValue
 
 from app.interfaces.http.schemas.base import Answer, Body
 
@@ -79,7 +79,7 @@ class DagPatch(Body):
 class ImportErrorAnswer(Answer):
     """A pipeline file that could not be loaded."""
 
-    import_error_id: int
+    import_error_id: int = Field(validation_alias=AliasChoices("id", "import_error_id"))
     timestamp: datetime
     filename: str
     line: int | None = None

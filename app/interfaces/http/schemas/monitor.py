@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import Field
+
 from app.interfaces.http.schemas.base import Answer, Body
 
 
@@ -49,7 +51,7 @@ class PartHealth(Answer):
 
     status: str | None
     latest_progress: datetime | None = None
-    processes: list[ProcessHealth] = []
+    processes: list[ProcessHealth] = Field(default_factory=list)
 
 
 class SchedulerHealth(PartHealth):

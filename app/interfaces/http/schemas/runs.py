@@ -63,3 +63,12 @@ class RunBody(Body):
     run_after: Moment | None = None
     conf: dict[str, JsonValue] | None = None
     note: str | None = Field(default=None, max_length=1000)
+
+    @model_validator(mode="after")
+    def _whole_interval(self) -> RunBody:
+        start, end = self.data_interval_start, self.data_interval_end
+        if (start is None) != (end is None):
+            raise ValueError("give both data_interval_start and data_interval_end, or neither")
+        if start is not None and end is not None and start > end:
+            raise ValueError("data_interval_start is after data_interval_end")
+        return self

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from app.interfaces.http.schemas.base import Answer
+
+
+def _in_base64(raw: object) -> object:
+    return base64.b64encode(raw).decode() if isinstance(raw, bytes) else raw
+
+
+Base64Text = Annotated[str, BeforeValidator(_in_base64)]
 
 
 class TriggerWatcherAnswer(Answer):
@@ -61,6 +72,12 @@ class DeadLetterAnswer(Answer):
     reason: str
     raw_size: int | None = None
     created_at: datetime
+
+
+class DeadLetterDetails(DeadLetterAnswer):
+    """A dead letter with what was kept of the message: its first bytes, in base64."""
+
+    raw: Base64Text | None = None
 
 
 class DeadLetterList(Answer):
