@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from app.domain.runs import Advance, Instance, make_run_id, random_suffix
+from app.domain.runs import Advance, Instance, checked_run_id, make_run_id, random_suffix
 from app.domain.runs import advance as advance_run
 from app.domain.schedules import Due, next_due
 from app.domain.specs import DagSpec, ScheduleKind
 from app.domain.states import FINAL_TASK_STATES, RunState, RunType, TaskState
-from app.kernel.errors import AlreadyExists, NotFound
+from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
 from app.services.versions import DagVersion, UnusableVersion, versions_of
 from app.store import demand as demand_statements
 from app.store import runs as statements
@@ -23,6 +21,7 @@ from app.store.demand import LockedDag
 from app.store.errors import Conflict, DatabaseUnavailable
 from app.store.runs import LockedRun, MadeRun, NewRun
 from app.store.wakeups import Notifier
+from watchers.payloads import encode_payload
 
 _ID_ATTEMPTS = 20
 
@@ -162,15 +161,23 @@ async def create_manual(database: Database, notifier: Notifier, request: ManualR
 
     Raises:
         NotFound: There is no such DAG.
+        InvalidRequest: The run id can be no run's.
+        PayloadRefused: ``conf`` is no JSON, too large or too deep.
         AlreadyExists: The DAG has a run of this id or logical date.
         UnusableVersion: The DAG's version cannot be read.
     """
-    made = await database.retrying_hot(lambda hot: _create_manual(database, hot, request))
+    if request.run_id is not None:
+        try:
+            checked_run_id(request.run_id)
+        except ValueError as error:
+            raise InvalidRequest(reason=str(error)) from error
+    conf = encode_payload(dict(request.conf or {}))
+    made = await database.retrying_hot(lambda hot: _create_manual(database, hot, request, conf=conf))
     notifier.poke("runs")
     return made
 
 
-async def _create_manual(database: Database, hot: HotConnection, request: ManualRun) -> MadeRun:
+async def _create_manual(database: Database, hot: HotConnection, request: ManualRun, *, conf: str) -> MadeRun:
     dag = await demand_statements.lock_dag(hot, dag_id=request.dag_id, patience=5.0)
     if dag is None or dag.current_version_id is None or not dag.is_active:
         raise NotFound(what=f"DAG {request.dag_id!r}")
@@ -190,7 +197,7 @@ async def _create_manual(database: Database, hot: HotConnection, request: Manual
         logical_date=request.logical_date,
         data_interval_start=request.data_interval_start or request.logical_date,
         data_interval_end=request.data_interval_end or request.logical_date,
-        conf=msgspec.json.encode(dict(request.conf or {})).decode(),
+        conf=conf,
         note=request.note,
         user=request.user,
     )
