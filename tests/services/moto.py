@@ -154,7 +154,10 @@ class SqsAdministration:
 
     async def wait_for_counts(self, url: str, *, total: int, within: float = 45.0) -> QueueCounts:
         """The counts, once the queue holds ``total`` messages."""
-        async with asyncio.timeout(within):
-            while (counts := await self.counts(url)).total != total:
-                await asyncio.sleep(0.05)
+        end = asyncio.get_running_loop().time() + within
+        counts = await self.counts(url)
+        while counts.total != total:
+            assert asyncio.get_running_loop().time() < end, f"{counts}, not {total} in all, within {within} s"
+            await asyncio.sleep(0.05)
+            counts = await self.counts(url)
         return counts
