@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from providers.memory.client import MemoryClient, Received, socket_path
 from watchers.bodies import decode_body
 from watchers.errors import SourceError, WatcherDeclarationError
-from watchers.triggers import BaseEventTrigger, TriggerEvent
+from watchers.triggers import BaseEventTrigger, TriggerEvent, Yielded
 
 #: Longest pause between two attempts to reach the broker, in seconds.
 LONGEST_PAUSE = 5.0
@@ -66,7 +66,7 @@ class MemoryTrigger(BaseEventTrigger):
         """``memory:<queue>``: the same for every trigger on this queue."""
         return f"memory:{self.queue_name}"
 
-    async def run(self) -> AsyncIterator[list[TriggerEvent]]:
+    async def run(self) -> AsyncIterator[Yielded]:
         """Yield what is received and acknowledge it once it is resolved."""
         client: MemoryClient | None = None
         try:

@@ -18,23 +18,23 @@ CONNECTION = "contract_sqs"
 
 
 class SqsHarness:
-    """See :class:`tests.contracts.harness.SourceHarness`. Every queue is FIFO: only there order is promised."""
+    """See :class:`tests.contracts.harness.SourceHarness`. The queue is FIFO: only there order is promised."""
 
     name: ClassVar[str] = "sqs"
     binary_bodies: ClassVar[bool] = False
     empty_bodies: ClassVar[bool] = False
 
-    def __init__(self, server: MotoServer) -> None:
+    def __init__(self, server: MotoServer, *, keeps_order: bool = True) -> None:
         self.proxy = HttpProxy(("127.0.0.1", server.port))
         self.administration = SqsAdministration(server.url)
-        self._name = f"contract-{uuid.uuid4().hex[:12]}.fifo"
+        self.queue_name = f"contract-{uuid.uuid4().hex[:12]}" + ".fifo" * keeps_order
         self.url = ""
 
     async def start(self) -> None:
         os.environ[f"TIDEGATE_CONN_{CONNECTION.upper()}"] = "aws://key:hunter2@"
         await self.administration.__aenter__()
         await self.proxy.start()
-        self.url = await self.administration.create_queue(self._name, visibility=2)
+        self.url = await self.administration.create_queue(self.queue_name, visibility=2)
 
     async def stop(self) -> None:
         await self.proxy.stop()
@@ -50,7 +50,7 @@ class SqsHarness:
 
     def new_trigger(self, **options: Any) -> BaseEventTrigger:
         quick = {"visibility_timeout": 2, "wait_time_seconds": 1, "connection_id": CONNECTION, "region_name": REGION}
-        trigger = SqsTrigger(self._name, endpoint_url=self.proxy.url, **{**quick, **options})
+        trigger = SqsTrigger(self.queue_name, endpoint_url=self.proxy.url, **{**quick, **options})
         return SqsTrigger(**trigger.serialize()[1])
 
     async def break_connection(self, how: Break) -> None:
