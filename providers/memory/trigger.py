@@ -95,8 +95,8 @@ class MemoryTrigger(BaseEventTrigger):
     async def _receive(self, client: MemoryClient) -> list[Received]:
         """Wait for messages; after a failure only look, so that recovery is reported at once."""
         wait = 0.0 if self._failures else self.wait_seconds
-        visibility = self.visibility_timeout
-        received = await client.receive(self.queue_name, self.max_messages, wait=wait, visibility=visibility)
+        limit = self.max_messages if self.task_instance is None else 1  # a deferred task takes one event
+        received = await client.receive(self.queue_name, limit, wait=wait, visibility=self.visibility_timeout)
         if self._failures:
             self._failures = 0
             self.status.recovered()

@@ -41,7 +41,8 @@ class SqsTrigger(BaseEventTrigger):
     attribute as ``{"type", "value", "encoding"}`` (bytes are base64). Key is the message id; source is the queue's
     URL as the service returns it, so that name and URL of one queue are one source, whatever endpoint is asked.
 
-    Order is kept within a message group of a FIFO queue. An SQS body is never empty and never binary.
+    Order is kept within a message group of a FIFO queue. An SQS body is never empty and never binary. For a deferred
+    task, which takes one event, a single message is received.
     """
 
     public_kwargs: ClassVar[frozenset[str]] = frozenset(
@@ -108,9 +109,10 @@ class SqsTrigger(BaseEventTrigger):
             region_name=self.region_name or self._address.region,
             connection_id=self.connection_id,
         )
+        waits_for_one = self.task_instance is not None
         tuning = Tuning(
-            receivers=self.receivers,
-            limit=self.max_messages,
+            receivers=1 if waits_for_one else self.receivers,
+            limit=1 if waits_for_one else self.max_messages,
             wait=self.wait_time_seconds,
             visibility=self.visibility_timeout,
         )

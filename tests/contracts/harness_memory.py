@@ -22,6 +22,7 @@ class MemoryHarness:
     name: ClassVar[str] = "memory"
     binary_bodies: ClassVar[bool] = True
     empty_bodies: ClassVar[bool] = True
+    takes_one_for_a_task: ClassVar[bool] = True
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._queue = f"contract-{uuid.uuid4().hex[:8]}"

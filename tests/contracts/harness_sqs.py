@@ -23,6 +23,7 @@ class SqsHarness:
     name: ClassVar[str] = "sqs"
     binary_bodies: ClassVar[bool] = False
     empty_bodies: ClassVar[bool] = False
+    takes_one_for_a_task: ClassVar[bool] = True
 
     def __init__(self, server: MotoServer, *, keeps_order: bool = True) -> None:
         self.proxy = HttpProxy(("127.0.0.1", server.port))

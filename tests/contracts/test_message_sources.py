@@ -293,6 +293,23 @@ async def test_no_secret_of_the_connection_is_in_an_error(source: SourceHarness,
         assert "hunter2" not in f"{error!r} {error}"
 
 
+async def test_a_deferred_task_takes_one_message(source: SourceHarness, ledger: Ledger) -> None:
+    """Its trigger continues once after the first event, to acknowledge; what else it took would be lost."""
+    if not getattr(source, "takes_one_for_a_task", False):
+        pytest.skip(f"{source.name} acknowledges by position: a deferred task reads on from where it stands")
+    await source.send(numbered(5))
+    trigger = source.new_trigger()
+    trigger.task_instance = object()
+    async with driving(trigger, ledger):
+        await ledger.wait_for_events(1)
+    assert {len(batch) for batch in ledger.batches} == {1}
+    await source.redeliver()
+    async with driving(source.new_trigger(), ledger):
+        await ledger.wait_for_events(5)
+        await acknowledged(source)
+    assert len(ledger.events) == 5
+
+
 async def test_equal_triggers_have_equal_identities(source: SourceHarness) -> None:
     first, second = source.new_trigger(), source.new_trigger()
     assert first.serialize() == second.serialize()
