@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grimp
 import pytest
 
 if TYPE_CHECKING:
@@ -19,6 +21,11 @@ PRODUCT = ("app", "watchers", "providers")
 FILE_LINES = 400
 FUNCTION_LINES = 40
 FUNCTION_LINES_LIMIT = 60
+
+# Where user code runs.
+CHILD_MODULE = re.compile(
+    r"app\.processes\.(dag_processor\.loader_child|triggerer\.runner_child\w*|executor\.(warm_parent|attempt_child)\w*)"
+)
 
 # Who alone may import a library, as dotted prefixes of ours.
 VENDORS: dict[str, tuple[str, ...]] = {
@@ -103,6 +110,17 @@ def test_file(path: Path) -> None:
     tree = ast.parse(text)
     assert len(text.splitlines()) <= FILE_LINES, f"{path.relative_to(ROOT)} has more than {FILE_LINES} lines"
     assert not vendor_trespasses(module_name(path), tree)
+
+
+def test_children_that_run_user_code_reach_no_database() -> None:
+    """The modules that docs/architecture.md names as children import neither store nor use-cases, however far."""
+    graph = grimp.build_graph("app", "watchers", include_external_packages=True, cache_dir=None)
+    children = [module for module in graph.modules if CHILD_MODULE.fullmatch(module)]
+    for child in children:
+        for hidden in ("app.store", "app.services", "sqlalchemy", "asyncpg"):
+            if hidden in graph.modules:
+                chain = graph.find_shortest_chain(child, hidden, as_packages=True)
+                assert chain is None, " -> ".join(chain or ())
 
 
 def test_function_sizes() -> None:

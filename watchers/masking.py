@@ -22,9 +22,12 @@ MASK = "***"
 _SHORTEST = 3
 _SHORTEST_ANYWHERE = 6
 
-#: ``scheme://user:password@``. A password may contain ``@`` and ``:`` where someone forgot to quote them, so it
-#: ends at the last ``@`` before the path.
-_PASSWORD_IN_URI = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.\-]*://[^\s:/?#@'\"]*):(?P<password>[^\s/?#'\"]+)@")
+#: ``://user:password@``. A password may contain ``@`` and ``:`` where someone forgot to quote them, so it ends at the
+#: last ``@`` before the path. One with a ``/`` in it ends at the next ``@``, unless what it begins with is a port;
+#: that search is bounded, or a text of many beginnings would take for ever.
+_PASSWORD_IN_URI = re.compile(
+    r"(?P<head>://[^\s:/?#@'\"]*):(?P<password>[^\s/?#'\"]+|(?!\d*(?:[/?#\s]|$))[^\s@]{1,512})@"
+)
 
 
 def redact_uri(text: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from watchers import registry
-from watchers.errors import WatcherDeclarationError
-from watchers.masking import redact_uri
+from watchers.errors import WatcherDeclarationError, WatcherError
+from watchers.masking import masker_for, redact_uri
 from watchers.provider import BaseMessageQueueProvider
 from watchers.triggers import BaseEventTrigger, Yielded
 
@@ -67,12 +67,17 @@ def _provider_trigger(*, queue: str | None, scheme: str | None, kwargs: dict[str
             raise WatcherDeclarationError(f"MessageQueueTrigger: {name}= must be a text that is not blank")
     provider = registry.find_provider(queue=queue, scheme=scheme)
     trigger_class = _trigger_class(provider)
-    asked = f"scheme {scheme!r}" if queue is None else f"queue {redact_uri(queue)!r}"
-    arguments = kwargs if queue is None else {**kwargs, **provider.trigger_kwargs(queue, **kwargs)}
     try:
+        arguments = kwargs if queue is None else {**kwargs, **provider.trigger_kwargs(queue, **kwargs)}
         return trigger_class(**arguments)
-    except TypeError as error:
-        raise WatcherDeclarationError(f"{asked}: {redact_uri(str(error))}") from error
+    except WatcherError:
+        raise
+    except Exception as error:  # noqa: BLE001 — third-party code: a located error of the declaration
+        asked = f"scheme {scheme!r}" if queue is None else f"queue {redact_uri(queue)!r}"
+        reason = f"{type(error).__name__}: {error}"
+        shown = masker_for({**kwargs, "queue": queue}, {"queue"})(reason)
+        # A cause whose text holds a secret would be shown with the traceback.
+        raise WatcherDeclarationError(f"{asked}: {shown}") from (error if shown == reason else None)
 
 
 def _trigger_class(provider: BaseMessageQueueProvider) -> type[BaseEventTrigger]:

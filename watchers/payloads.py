@@ -97,7 +97,7 @@ _ORDINARY = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular
 
 
 def _ordinary_text(value: object, *, max_bytes: int, max_depth: int) -> str | None:
-    """The JSON text of a value made of JSON's own types only, by the quick way; ``None`` for any other value."""
+    """The JSON text, by the quick way, of a value of JSON's own types and tuples only; ``None`` for any other."""
     try:
         if _spend_ordinary([value], max_bytes + 3, max_depth + 1) < 0:  # 3 for the list around it
             _refuse_size(max_bytes)
@@ -122,7 +122,7 @@ def _spend_ordinary(container: Any, budget: int, levels: int) -> int:
         kind = type(member)
         if kind is str:
             budget -= len(member) + 2
-        elif kind is dict or kind is list:
+        elif kind is dict or kind is list or kind is tuple:
             budget = _spend_ordinary(member, budget, levels - 1)
         elif kind is int:
             if not SMALLEST_INTEGER <= member <= LARGEST_INTEGER:

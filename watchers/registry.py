@@ -6,16 +6,18 @@ They are loaded when first asked for. One that cannot be loaded harms nobody but
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
 
 from watchers.errors import AmbiguousQueue, ProviderUnavailable, UnknownQueue
 from watchers.masking import redact_uri
 from watchers.provider import BaseMessageQueueProvider
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "tidegate.providers"
 
@@ -27,6 +29,7 @@ _BUILT_IN = {
     "sqs": "providers.sqs:SqsProvider",
 }
 _DISTRIBUTION = "tidegate"
+_OUR_PACKAGES = ("app", "providers", "watchers")
 
 _log = logging.getLogger("tidegate.providers")
 
@@ -139,12 +142,16 @@ def _matches(provider: BaseMessageQueueProvider, *, queue: str | None, scheme: s
 
 def _entry_points() -> list[EntryPoint]:
     """Sorted by name; an entry point that several distributions on the path repeat is one."""
+    import importlib.metadata  # slow to import, and only declaring a queue needs it
+
     found = {(entry.name, entry.value): entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         for name, value in _BUILT_IN.items():
-            found.setdefault((name, value), EntryPoint(name=name, value=value, group=ENTRY_POINT_GROUP))
+            found.setdefault(
+                (name, value), importlib.metadata.EntryPoint(name=name, value=value, group=ENTRY_POINT_GROUP)
+            )
     return [found[key] for key in sorted(found)]
 
 
@@ -155,7 +162,7 @@ def _unavailable(entry: EntryPoint, error: Exception) -> ProviderUnavailable:
 def provider_unavailable(name: str, error: Exception, *, is_built_in: bool) -> ProviderUnavailable:
     """The error to raise when the code of provider ``name`` cannot be imported, with the remedy if it is an extra."""
     cause = f"{type(error).__name__}: {error}"
-    if is_built_in and isinstance(error, ImportError):
+    if is_built_in and isinstance(error, ImportError) and (error.name or "").partition(".")[0] not in _OUR_PACKAGES:
         remedy = f"install what it needs with: pip install 'tidegate[{name}]'"
         result = ProviderUnavailable(f"provider {name!r} is not installed ({cause}); {remedy}")
     else:

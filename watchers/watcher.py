@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import jmespath
-import jmespath.exceptions
-
 from watchers.errors import WatcherDeclarationError
 from watchers.triggers import BaseEventTrigger
 
@@ -42,6 +39,9 @@ class AssetWatcher:
 
 def compile_filter(expression: str, *, watcher: str) -> Any:
     """Compile the JMESPath ``expression``; raises :class:`WatcherDeclarationError` naming the watcher."""
+    import jmespath  # only pipeline files with a filter need it
+    import jmespath.exceptions
+
     try:
         return jmespath.compile(expression)
     except jmespath.exceptions.JMESPathError as error:

@@ -14,12 +14,14 @@ from typing import Any
 
 import msgspec
 
+from app.kernel.errors import ChildError
+
 #: Largest frame, in bytes.
 MAX_FRAME = 8 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 
 
-class FrameError(Exception):
+class FrameError(ChildError):
     """The peer sent something that is no frame, or a frame is too large to send."""
 
 

@@ -7,14 +7,17 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from app.kernel.errors import UnsupportedDatabase
 from app.store.errors import Conflict, DatabaseUnavailable, translate
 
 Result = TypeVar("Result")
+#: A connection in a transaction, as the services see it.
+Connection: TypeAlias = AsyncConnection
 #: A raw connection of the hot pool. JSON columns are texts on it.
 HotConnection = Any
 
@@ -34,11 +37,11 @@ _SESSION = {
 }
 
 
-class PoolerRefused(Exception):
+class PoolerRefused(UnsupportedDatabase):
     """A transaction pooler stands before the database; session locks and LISTEN do not work through it."""
 
 
-class ServerTooOld(Exception):
+class ServerTooOld(UnsupportedDatabase):
     """The server is older than PostgreSQL 15."""
 
 
@@ -119,7 +122,7 @@ class Database:
         try:
             async with self._engine.begin() as connection:
                 yield connection
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
             _raise_translated(error)
 
     @asynccontextmanager
@@ -128,7 +131,7 @@ class Database:
         try:
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
                 yield connection
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
             _raise_translated(error)
 
     @asynccontextmanager

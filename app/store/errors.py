@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncpg
 from sqlalchemy.exc import DBAPIError
 
+from app.kernel.errors import DatabaseError
 
-class StoreError(Exception):
+
+class StoreError(DatabaseError):
     """Root of the database errors that callers are expected to handle."""
 
 
@@ -42,7 +44,7 @@ class ConstraintViolated(StoreError):
 
 
 _CONFLICTS = {"40001", "40P01", "55P03"}
-#: Classes: 08 connection, 57P0x operator intervention (shutdown, crash, cannot connect now), 53300 too many connections.
+#: Operator intervention (shutdown, crash, cannot connect now) and too many connections; so is all of class 08.
 _AWAY = {"57P01", "57P02", "57P03", "57P05", "53300"}
 
 

@@ -97,7 +97,7 @@ _json = st.recursive(
 
 
 @given(_json, st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_decoded_can_be_a_payload(value: Any, ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode(errors="surrogatepass")
     decoded = decode_body(body)

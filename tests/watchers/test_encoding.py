@@ -159,7 +159,7 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), _values, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_arguments_come_back_equal_and_of_the_same_types(kwargs: dict[str, Any]) -> None:
     text = encode_kwargs(kwargs)
     decoded = decode_kwargs(text)
@@ -252,6 +252,15 @@ def test_a_module_that_fails_to_import_is_not_taken_for_a_class(
         import_class("needs_missing.X")
     with pytest.raises(WatcherDeclarationError, match="raises_at_once fails: RuntimeError: boom"):
         import_class("raises_at_once.X")
+
+
+def test_a_module_named_after_any_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "01-my orders.py").write_text("class Outer:\n    class Inner: pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert import_class("01-my orders.Outer.Inner").__qualname__ == "Outer.Inner"
+    for path in ("", ".", "a.", ".X", "watchers..X"):
+        with pytest.raises(WatcherDeclarationError):
+            import_class(path)
 
 
 def test_equal_moments_are_one_trigger() -> None:

@@ -69,6 +69,13 @@ class PlainProvider(ParrotProvider):
         return dict
 
 
+class TellTaleProvider(ParrotProvider):
+    scheme = "telltale"
+
+    def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:
+        raise ValueError(f"cannot read {queue} with {kwargs}")
+
+
 class Nameless(ParrotProvider):
     scheme = ""
 
@@ -127,6 +134,14 @@ def test_two_claims_are_ambiguous() -> None:
 def test_arguments_that_do_not_suit_are_a_declaration_error() -> None:
     with pytest.raises(WatcherDeclarationError, match="colour"):
         MessageQueueTrigger(queue="parrot://zoo/left", colour="red")
+
+
+def test_what_a_provider_raises_shows_no_secret() -> None:
+    with registry.provider_registered(TellTaleProvider), pytest.raises(WatcherDeclarationError) as caught:
+        MessageQueueTrigger(queue="telltale://me:hunter2@host/q", token="swordfish")
+    assert "telltale://me:***@host/q" in str(caught.value)
+    assert "swordfish" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def test_a_broken_provider_harms_only_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -217,7 +217,7 @@ _values = st.recursive(
 
 
 @given(_values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_value_gives_json_or_a_refusal(value: Any) -> None:
     try:
         text = encode_payload(value)
@@ -242,7 +242,7 @@ _plain = st.recursive(
 
 
 @given(_plain)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_json_values_come_back_equal(value: Any) -> None:
     assert json.loads(encode_payload(value)) == value
 

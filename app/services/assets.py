@@ -1,0 +1,246 @@
+"""Assets, references, watchers and triggers of a pipeline file, brought to what it declares.
+
+Done in two steps inside one transaction that holds the declaration lock: :func:`plan_assets` only reads and compares,
+:func:`apply_assets` writes the differences. Between the two the caller locks and writes its DAG rows and then locks the
+triggers (:func:`lock_affected`): the order of the transaction that stores events. No difference, no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from app.domain.reconcile import (
+    LinkDifference,
+    LinkKey,
+    Reference,
+    WantedLink,
+    activation,
+    is_bare,
+    link_difference,
+)
+from app.domain.specs import AssetKey, AssetSpec
+from app.store import asset_triggers, assets, dags, watcher_links
+from app.store.asset_triggers import NewTrigger, StoredTrigger
+from app.store.assets import StoredAsset
+from app.store.database import Connection
+
+Encrypt = Callable[[str], bytes]
+ASSET_CONFLICT = "asset conflict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a file declares about assets.
+
+    ``references`` has an entry for each DAG concerned, empty for one that is being retired; ``links`` are all watchers
+    of the file; ``bundle_digest`` is the code version that comes into force (empty if none does).
+    """
+
+    file_path: str
+    bundle_digest: str
+    assets: Mapping[AssetKey, AssetSpec]
+    references: Mapping[str, frozenset[Reference]]
+    links: Mapping[LinkKey, WantedLink]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssetPlan:
+    """The differences between a declaration and what is stored."""
+
+    declaration: Declaration
+    stored: Mapping[AssetKey, StoredAsset]
+    missing: tuple[AssetSpec, ...]
+    described: Mapping[int, AssetSpec]
+    uses_added: frozenset[Reference]
+    uses_ended: Mapping[Reference, int]
+    links: LinkDifference
+    triggers: Mapping[str, StoredTrigger]
+    queues: Mapping[int, str | None]
+    affected: frozenset[int]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.missing or self.described or self.uses_added or self.uses_ended or self.links or self.queues)
+
+    @property
+    def unscheduled(self) -> frozenset[str]:
+        """The DAGs whose schedule loses an asset."""
+        return frozenset(use.dag_id for use in self.uses_ended if use.kind == "schedule")
+
+
+async def plan_assets(connection: Connection, declaration: Declaration) -> AssetPlan:
+    """Compare the declaration with what is stored."""
+    known_uses = await assets.read_references(connection, declaration.references.keys())
+    wanted_uses = frozenset(use for uses in declaration.references.values() for use in uses)
+    keys = {use.asset for use in known_uses} | declaration.assets.keys()
+    stored = await _neighbourhood(connection, keys)
+    known_links = await watcher_links.read_links(
+        connection, [row.asset_id for row in stored.values()], file_path=declaration.file_path
+    )
+    identities = {link.trigger.identity for link in declaration.links.values()}
+    triggers = await asset_triggers.read_by_identity(connection, identities)
+    elsewhere = await assets.read_referring_elsewhere(
+        connection, [row.asset_id for row in stored.values()], dag_ids=declaration.references.keys()
+    )
+    return AssetPlan(
+        declaration=declaration,
+        stored=stored,
+        missing=tuple(spec for key, spec in declaration.assets.items() if key not in stored),
+        described=_described(declaration, stored, elsewhere),
+        uses_added=wanted_uses - known_uses.keys(),
+        uses_ended={use: row_id for use, row_id in known_uses.items() if use not in wanted_uses},
+        links=link_difference(known_links, declaration.links),
+        triggers=triggers,
+        queues=_requeued(declaration, triggers),
+        affected=frozenset(
+            {link.trigger_id for link in known_links} | {trigger.trigger_id for trigger in triggers.values()}
+        ),
+    )
+
+
+async def lock_affected(connection: Connection, *plans: AssetPlan) -> None:
+    """Lock the triggers that applying the plans may change; after the DAG rows are locked."""
+    await asset_triggers.lock_triggers(connection, {trigger for plan in plans for trigger in plan.affected})
+
+
+async def apply_assets(connection: Connection, plan: AssetPlan, *, encrypt: Encrypt) -> bool:
+    """Write the differences; whether any trigger or link changed. The DAG rows are up to date already."""
+    ids = {key: row.asset_id for key, row in plan.stored.items()}
+    if plan.missing:
+        ids |= await assets.insert_assets(connection, plan.missing)
+    for asset_id, spec in plan.described.items():
+        await assets.describe_asset(connection, asset_id, spec=spec)
+    if plan.uses_ended:
+        await assets.delete_references(connection, plan.uses_ended.values())
+    if plan.uses_added:
+        ordered = sorted(plan.uses_added, key=lambda use: (use.dag_id, use.kind, use.task_id or "", ids[use.asset]))
+        await assets.insert_references(connection, [(use, ids[use.asset]) for use in ordered])
+    await _settle_activity(connection, ids.values())
+    made = await _apply_links(connection, plan, ids=ids, encrypt=encrypt)
+    changed = await _settle_triggers(connection, plan, plan.affected | made)
+    return changed or bool(plan.links)
+
+
+async def refresh_consumed(connection: Connection, asset_ids: Collection[int]) -> None:
+    """Recompute which triggers of the assets are wanted, after a consumer was paused or unpaused."""
+    triggers = await watcher_links.read_linked_triggers(connection, asset_ids)
+    await asset_triggers.lock_triggers(connection, triggers)
+    await asset_triggers.refresh_wanted(connection, triggers)
+
+
+async def _neighbourhood(connection: Connection, keys: Collection[AssetKey]) -> dict[AssetKey, StoredAsset]:
+    """The assets, and all others that compete with them for a name or uri, directly or through a third."""
+    rows: dict[AssetKey, StoredAsset] = {}
+    names = {key.name for key in keys}
+    uris = {key.uri for key in keys}
+    known = (0, 0)
+    while (len(names), len(uris)) != known:
+        known = len(names), len(uris)
+        rows = {row.key: row for row in await assets.read_neighbourhood(connection, names=names, uris=uris)}
+        names |= {key.name for key in rows}
+        uris |= {key.uri for key in rows}
+    return rows
+
+
+def _described(
+    declaration: Declaration, stored: Mapping[AssetKey, StoredAsset], elsewhere: Collection[int]
+) -> dict[int, AssetSpec]:
+    """Assets whose group or extra changes. A bare mention changes nothing of an asset that others use as well."""
+    changed: dict[int, AssetSpec] = {}
+    for key, spec in declaration.assets.items():
+        row = stored.get(key)
+        if row is None or (row.group, row.extra) == (spec.group, spec.extra):
+            continue
+        if not (is_bare(spec) and row.asset_id in elsewhere):
+            changed[row.asset_id] = spec
+    return changed
+
+
+def _requeued(declaration: Declaration, triggers: Mapping[str, StoredTrigger]) -> dict[int, str | None]:
+    queues: dict[int, str | None] = {}
+    for link in declaration.links.values():
+        known = triggers.get(link.trigger.identity)
+        if known is not None and known.queue != link.trigger.queue:
+            queues[known.trigger_id] = link.trigger.queue
+    return queues
+
+
+async def _settle_activity(connection: Connection, asset_ids: Collection[int]) -> None:
+    """Activate and deactivate assets, and let the warnings of all DAGs concerned say what is so."""
+    change = activation(await assets.read_uses(connection, asset_ids))
+    if change.deactivate:
+        await assets.set_active(connection, change.deactivate, active=False)
+    if change.activate:
+        await assets.set_active(connection, change.activate, active=True)
+    users = await assets.read_users(connection, asset_ids)
+    lines: dict[str, list[str]] = {}
+    for conflict in await assets.read_conflicts(connection, users):
+        own, other = (f"{asset.name!r} ({asset.uri})" for asset in (conflict.own, conflict.other))
+        kept, idle = (own, other) if conflict.own_is_active else (other, own)
+        lines.setdefault(conflict.dag_id, []).append(
+            f"assets {kept} and {idle} claim the same name or uri; the first was there before and keeps it, the second "
+            "stays inactive"
+        )
+    messages = {dag_id: "; ".join(sorted(set(found))) for dag_id, found in lines.items()}
+    await dags.set_warnings(connection, messages, warning_type=ASSET_CONFLICT)
+    await dags.delete_warnings(
+        connection, [dag_id for dag_id in users if dag_id not in messages], warning_type=ASSET_CONFLICT
+    )
+
+
+async def _apply_links(
+    connection: Connection, plan: AssetPlan, *, ids: Mapping[AssetKey, int], encrypt: Encrypt
+) -> set[int]:
+    """Bring the links to what is declared; the triggers made for it."""
+    difference, file_path = plan.links, plan.declaration.file_path
+    trigger_ids = {identity: trigger.trigger_id for identity, trigger in plan.triggers.items()}
+    fresh = {
+        link.trigger.identity: _new_trigger(link, encrypt)
+        for link, _ in difference.created
+        if link.trigger.identity not in trigger_ids
+    }
+    if fresh:
+        trigger_ids |= await asset_triggers.insert_triggers(connection, list(fresh.values()))
+    for change in difference.updated:
+        await watcher_links.update_link(connection, change)
+    declared = dict(difference.declared)
+    for link, replaced in difference.created:
+        trigger_id = trigger_ids[link.trigger.identity]
+        if replaced is not None and link.trigger.identity in fresh:
+            await asset_triggers.copy_positions(connection, from_trigger=replaced, to_trigger=trigger_id)
+        watcher_id = await watcher_links.insert_link(
+            connection, asset_id=ids[link.asset], trigger_id=trigger_id, name=link.name, when=link.when
+        )
+        declared[watcher_id] = link.bundle_digest
+    if declared:
+        await watcher_links.declare_links(connection, declared, file_path=file_path)
+    if difference.ended:
+        await watcher_links.end_declarations(connection, difference.ended, file_path=file_path)
+        await watcher_links.delete_undeclared(connection, difference.ended)
+    return {trigger_ids[identity] for identity in fresh}
+
+
+def _new_trigger(link: WantedLink, encrypt: Encrypt) -> NewTrigger:
+    spec = link.trigger
+    return NewTrigger(
+        identity=spec.identity,
+        classpath=spec.classpath,
+        kwargs=encrypt(spec.kwargs),
+        queue=spec.queue,
+        bundle_digest=link.bundle_digest if spec.in_bundle else None,
+    )
+
+
+async def _settle_triggers(connection: Connection, plan: AssetPlan, trigger_ids: Collection[int]) -> bool:
+    """Delete, restart and want triggers as their links now say; whether any changed."""
+    deleted = await asset_triggers.delete_unlinked(connection, trigger_ids)
+    wanted = await asset_triggers.refresh_wanted(connection, trigger_ids)
+    recoded = await asset_triggers.replace_code(connection, trigger_ids, preferred=plan.declaration.bundle_digest)
+    if recoded:
+        await asset_triggers.release(connection, recoded, reason="its code changed")
+    for trigger_id, queue in plan.queues.items():
+        await asset_triggers.set_queue(connection, trigger_id, queue=queue)
+    if plan.queues:
+        await asset_triggers.release(connection, plan.queues, reason="its queue changed")
+    return bool(deleted or wanted or recoded or plan.queues)

@@ -1,0 +1,239 @@
+"""Triggers as their owner handles them: claims, transitions, release. Each write repeats owner and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from app.domain.states import TriggerStatus
+from app.services.secrets import Keys, NotDecryptable
+from app.store import positions as position_statements
+from app.store import triggers as statements
+from app.store.database import Database, HotConnection
+from app.store.triggers import OwnedRow
+from app.store.wakeups import Notifier
+
+
+class WatcherFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A watcher of a trigger: its asset and what the payload must match (JMESPath), None for everything."""
+
+    id: int
+    asset_id: int
+    when: str | None = None
+
+
+class ClaimedTrigger(msgspec.Struct, frozen=True, kw_only=True):
+    """A trigger in the hands of its new owner. ``kwargs`` is canonical text, None if it cannot be decrypted."""
+
+    id: int
+    epoch: int
+    classpath: str
+    kwargs: str | None
+    identity: str
+    kind: str
+    bundle_digest: str | None
+    bundle_entry: str | None
+    watchers: tuple[WatcherFilter, ...] = ()
+    #: JSON text by source and lane.
+    positions: dict[str, dict[str, str]] = {}
+
+
+class Restarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A trigger about to start again in place: its new epoch, its code and where it stands now."""
+
+    epoch: int
+    bundle_digest: str | None
+    bundle_entry: str | None
+    watchers: tuple[WatcherFilter, ...]
+    positions: dict[str, dict[str, str]]
+
+
+async def claim(
+    database: Database,
+    keys: Keys,
+    *,
+    owner_id: int,
+    limit: int,
+    queues: Sequence[str] | None = None,
+    team_name: str | None = None,
+) -> list[ClaimedTrigger]:
+    """Take up to ``limit`` unowned, wanted triggers of these queues and this team, oldest first."""
+
+    async def work(hot: HotConnection) -> list[ClaimedTrigger]:
+        rows = await statements.claim_triggers(hot, owner_id=owner_id, limit=limit, queues=queues, team_name=team_name)
+        ids = [row.id for row in rows]
+        watchers, places = await _links(hot, ids)
+        return [
+            ClaimedTrigger(
+                id=row.id,
+                epoch=row.epoch,
+                classpath=row.classpath,
+                kwargs=_decrypted(keys, row.kwargs),
+                identity=row.identity,
+                kind=row.kind,
+                bundle_digest=row.bundle_digest,
+                bundle_entry=row.bundle_entry,
+                watchers=watchers.get(row.id, ()),
+                positions=places.get(row.id, {}),
+            )
+            for row in rows
+        ]
+
+    return await database.retrying_hot(work)
+
+
+async def owned(database: Database, owner_id: int) -> tuple[dict[int, OwnedRow], dict[int, tuple[WatcherFilter, ...]]]:
+    """The triggers of an owner as their rows are now, and their watchers."""
+    async with database.hot() as hot:
+        rows = await statements.owned_triggers(hot, owner_id=owner_id)
+        filters = await statements.filters_of(hot, trigger_ids=[row.id for row in rows])
+    watchers: dict[int, list[WatcherFilter]] = {}
+    for each in filters:
+        watchers.setdefault(each.trigger_id, []).append(_filter(each))
+    return {row.id: row for row in rows}, {id_: tuple(found) for id_, found in watchers.items()}
+
+
+async def mark_running(
+    database: Database, *, owner_id: int, trigger_id: int, epoch: int
+) -> dict[str, dict[str, str]] | None:
+    """The trigger starts again after a pause; returns its positions as of now, None if it is no longer ours."""
+
+    async def work(hot: HotConnection) -> dict[str, dict[str, str]] | None:
+        if not await statements.start_again(hot, owner_id=owner_id, trigger_id=trigger_id, epoch=epoch):
+            return None
+        _, places = await _links(hot, [trigger_id])
+        return places.get(trigger_id, {})
+
+    return await database.retrying_hot(work)
+
+
+async def renew_epoch(database: Database, *, owner_id: int, trigger_id: int, epoch: int) -> Restarted | None:
+    """Start in place under the next epoch, so that what the old instance may still send is fenced. None: not ours."""
+
+    async def work(hot: HotConnection) -> Restarted | None:
+        renewed = await statements.raise_epoch(hot, owner_id=owner_id, trigger_id=trigger_id, epoch=epoch)
+        if renewed is None:
+            return None
+        watchers, places = await _links(hot, [trigger_id])
+        return Restarted(
+            epoch=renewed[0],
+            bundle_digest=renewed[1],
+            bundle_entry=renewed[2],
+            watchers=watchers.get(trigger_id, ()),
+            positions=places.get(trigger_id, {}),
+        )
+
+    return await database.retrying_hot(work)
+
+
+async def record_failure(
+    database: Database,
+    *,
+    owner_id: int,
+    trigger_id: int,
+    epoch: int,
+    error: str,
+    next_attempt_at: datetime,
+    quarantined: bool = False,
+) -> bool:
+    """The trigger failed (``error`` is already masked) and starts again at that moment. False: no longer ours."""
+    status = TriggerStatus.QUARANTINED if quarantined else TriggerStatus.BACKING_OFF
+
+    async def work(hot: HotConnection) -> bool:
+        return await statements.fail_trigger(
+            hot,
+            owner_id=owner_id,
+            trigger_id=trigger_id,
+            epoch=epoch,
+            status=status.value,
+            error=_storable(error),
+            next_attempt_at=next_attempt_at,
+        )
+
+    return await database.retrying_hot(work)
+
+
+async def record_status(
+    database: Database, *, owner_id: int, trigger_id: int, epoch: int, error: str | None, failures: int
+) -> bool:
+    """The trigger's source fails (``failures`` times in a row) or, with ``error`` None, answers again."""
+
+    async def work(hot: HotConnection) -> bool:
+        return await statements.note_source(
+            hot,
+            owner_id=owner_id,
+            trigger_id=trigger_id,
+            epoch=epoch,
+            error=None if error is None else _storable(error),
+            failures=failures,
+        )
+
+    return await database.retrying_hot(work)
+
+
+async def release(
+    database: Database, notifier: Notifier, *, owner_id: int, triggers: Sequence[tuple[int, int]]
+) -> set[int]:
+    """Give up the ``(id, epoch)`` triggers, so that whoever has room may take those still wanted."""
+    if not triggers:
+        return set()
+
+    async def work(hot: HotConnection) -> set[int]:
+        return await statements.release_triggers(hot, owner_id=owner_id, triggers=triggers)
+
+    released = await database.retrying_hot(work)
+    if released:
+        notifier.poke("triggers")
+    return released
+
+
+async def release_all(database: Database, notifier: Notifier, *, owner_id: int) -> list[int]:
+    """Give up everything: a clean stop."""
+
+    async def work(hot: HotConnection) -> list[int]:
+        return await statements.take_from(hot, owner_ids=[owner_id], reason="released by its owner")
+
+    released = await database.retrying_hot(work)
+    if released:
+        notifier.poke("triggers")
+    return released
+
+
+async def saturated(database: Database, *, trigger_ids: Sequence[int], limit: int) -> set[int]:
+    """Triggers that must wait, because a consumer has ``limit`` or more events waiting for a run."""
+    if not trigger_ids:
+        return set()
+    async with database.hot() as hot:
+        return await statements.saturated_triggers(hot, trigger_ids=trigger_ids, limit=limit)
+
+
+async def _links(
+    hot: HotConnection, trigger_ids: Sequence[int]
+) -> tuple[dict[int, tuple[WatcherFilter, ...]], dict[int, dict[str, dict[str, str]]]]:
+    if not trigger_ids:
+        return {}, {}
+    watchers: dict[int, list[WatcherFilter]] = {}
+    for each in await statements.filters_of(hot, trigger_ids=trigger_ids):
+        watchers.setdefault(each.trigger_id, []).append(_filter(each))
+    places: dict[int, dict[str, dict[str, str]]] = {}
+    for row in await position_statements.positions_of(hot, trigger_ids=trigger_ids):
+        places.setdefault(row.trigger_id, {}).setdefault(row.source, {})[row.lane] = row.position
+    return {id_: tuple(found) for id_, found in watchers.items()}, places
+
+
+def _filter(row: statements.FilterRow) -> WatcherFilter:
+    return WatcherFilter(id=row.id, asset_id=row.asset_id, when=row.when)
+
+
+def _decrypted(keys: Keys, token: bytes) -> str | None:
+    try:
+        return keys.decrypt(token)
+    except NotDecryptable:
+        return None
+
+
+def _storable(text: str) -> str:
+    """An error as a text column can hold it, bounded."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")[:10_000]

@@ -1,0 +1,129 @@
+"""Statements about processes: their rows, session locks, heartbeats and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from app.store.database import HotConnection
+from app.store.tables.processes import JOB_LOCK_SPACE
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that has not ended. Ages are seconds by the database's clock."""
+
+    id: int
+    job_type: str
+    hostname: str
+    pid: int
+    latest_heartbeat: datetime
+    latest_progress: datetime | None
+    heartbeat_age: float
+    progress_age: float | None
+
+
+#: Dead ($1: lease in seconds, $4: lock space): the lease ran out; or the session lock is free although the server has
+#: not restarted since the last heartbeat.
+_END_DEAD = """
+UPDATE job SET ended_at = clock_timestamp()
+WHERE ended_at IS NULL AND id IN (
+    SELECT j.id FROM job j
+    WHERE j.job_type = $2 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $3::bigint
+      AND (j.latest_heartbeat < clock_timestamp() - make_interval(secs => $1::float8)
+           OR (j.latest_heartbeat > pg_postmaster_start_time() AND NOT EXISTS (
+                   SELECT 1 FROM pg_locks l
+                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                     AND l.classid::bigint = $4::bigint AND l.objid::bigint = j.id)))
+    FOR NO KEY UPDATE OF j SKIP LOCKED)
+RETURNING id
+"""
+
+
+async def insert_job(
+    session: HotConnection,
+    *,
+    job_type: str,
+    hostname: str,
+    pid: int,
+    capacity: int | None,
+    queues: Sequence[str] | None,
+    team_name: str | None,
+) -> int:
+    """Add the row and take its session lock in one transaction: nobody sees the row without the lock."""
+    async with session.transaction():
+        job_id: int = await session.fetchval(
+            """
+            INSERT INTO job (job_type, hostname, pid, capacity, queues, team_name, latest_heartbeat, latest_progress)
+            VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), clock_timestamp()) RETURNING id
+            """,
+            job_type,
+            hostname,
+            pid,
+            capacity,
+            None if queues is None else list(queues),
+            team_name,
+        )
+        await session.execute("SELECT pg_advisory_lock($1::int, $2::int)", JOB_LOCK_SPACE, job_id)
+    return job_id
+
+
+async def hold_job_lock(session: HotConnection, *, job_id: int) -> bool:
+    """Take the session lock again on a new connection; False if another session still has it."""
+    held: bool = await session.fetchval("SELECT pg_try_advisory_lock($1::int, $2::int)", JOB_LOCK_SPACE, job_id)
+    return held
+
+
+async def heartbeat(session: HotConnection, *, job_id: int, progress_age: float) -> bool:
+    """Renew the lease and say how many seconds ago there was progress. False: somebody declared this process dead."""
+    row = await session.fetchrow(
+        """
+        UPDATE job SET latest_heartbeat = clock_timestamp(),
+                       latest_progress = greatest(latest_progress,
+                                                  clock_timestamp() - make_interval(secs => $2::float8))
+        WHERE id = $1::bigint AND ended_at IS NULL RETURNING id
+        """,
+        job_id,
+        progress_age,
+    )
+    return row is not None
+
+
+async def end_job(hot: HotConnection, *, job_id: int) -> None:
+    """The process ended by itself, or gave up its lease."""
+    await hot.execute("UPDATE job SET ended_at = clock_timestamp() WHERE id = $1::bigint AND ended_at IS NULL", job_id)
+
+
+async def end_dead_jobs(hot: HotConnection, *, job_type: str, lease: float, except_id: int | None) -> list[int]:
+    """End the rows of dead processes of this type and return their ids. ``lease`` is in seconds."""
+    rows = await hot.fetch(_END_DEAD, lease, job_type, except_id, JOB_LOCK_SPACE)
+    return [row[0] for row in rows]
+
+
+async def ended_owners(hot: HotConnection) -> list[int]:
+    """Ended jobs that still own triggers."""
+    rows = await hot.fetch(
+        """
+        SELECT DISTINCT t.owner_id FROM trigger t JOIN job j ON j.id = t.owner_id
+        WHERE t.owner_id IS NOT NULL AND j.ended_at IS NOT NULL
+        """
+    )
+    return [row[0] for row in rows]
+
+
+async def unended_jobs(hot: HotConnection) -> list[JobRow]:
+    """Every process that has not ended, as far as its row knows."""
+    rows = await hot.fetch(
+        """
+        SELECT id, job_type, hostname, pid, latest_heartbeat, latest_progress,
+               extract(epoch FROM clock_timestamp() - latest_heartbeat)::float8,
+               extract(epoch FROM clock_timestamp() - latest_progress)::float8
+        FROM job WHERE ended_at IS NULL ORDER BY job_type, id
+        """
+    )
+    names = (
+        "id", "job_type", "hostname", "pid", "latest_heartbeat", "latest_progress", "heartbeat_age", "progress_age",
+    )  # fmt: skip
+    return [JobRow(**dict(zip(names, row, strict=True))) for row in rows]

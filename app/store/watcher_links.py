@@ -1,0 +1,119 @@
+"""Statements on the links between assets and triggers, and on which files declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.reconcile import KnownLink, LinkUpdate
+from app.domain.specs import AssetKey
+from app.store.expressions import among
+from app.store.tables import asset, asset_watcher, asset_watcher_source, trigger
+
+
+async def read_links(connection: AsyncConnection, asset_ids: Collection[int], *, file_path: str) -> list[KnownLink]:
+    """The links of the assets, and those that the file declares wherever they are."""
+    here = asset_watcher_source.alias("here")
+    elsewhere = (
+        select(func.count())
+        .select_from(asset_watcher_source)
+        .where(asset_watcher_source.c.watcher_id == asset_watcher.c.id, asset_watcher_source.c.file_path != file_path)
+        .scalar_subquery()
+    )
+    statement = (
+        select(
+            asset_watcher.c.id,
+            asset_watcher.c.name,
+            asset_watcher.c.trigger_id,
+            asset_watcher.c.when_expression,
+            asset.c.name.label("asset_name"),
+            asset.c.uri,
+            trigger.c.identity,
+            here.c.bundle_digest,
+            elsewhere.label("other_files"),
+        )
+        .join(asset, asset.c.id == asset_watcher.c.asset_id)
+        .join(trigger, trigger.c.id == asset_watcher.c.trigger_id)
+        .outerjoin(here, and_(here.c.watcher_id == asset_watcher.c.id, here.c.file_path == file_path))
+        .where(or_(among(asset_watcher.c.asset_id, asset_ids), here.c.file_path.is_not(None)))
+        .order_by(asset_watcher.c.id)
+    )
+    return [
+        KnownLink(
+            watcher_id=row.id,
+            asset=AssetKey(name=row.asset_name, uri=row.uri),
+            name=row.name,
+            identity=row.identity,
+            trigger_id=row.trigger_id,
+            when=row.when_expression,
+            bundle_digest=row.bundle_digest,
+            other_files=row.other_files,
+        )
+        for row in await connection.execute(statement)
+    ]
+
+
+async def insert_link(
+    connection: AsyncConnection, *, asset_id: int, trigger_id: int, name: str, when: str | None
+) -> int:
+    """Link a trigger to an asset; the id of the link."""
+    statement = (
+        insert(asset_watcher)
+        .values(asset_id=asset_id, trigger_id=trigger_id, name=name, when_expression=when)
+        .returning(asset_watcher.c.id)
+    )
+    return int((await connection.execute(statement)).scalar_one())
+
+
+async def update_link(connection: AsyncConnection, change: LinkUpdate) -> None:
+    """Give a link another name and filter; its trigger goes on."""
+    statement = (
+        update(asset_watcher)
+        .where(asset_watcher.c.id == change.watcher_id)
+        .values(name=change.name, when_expression=change.when)
+    )
+    await connection.execute(statement)
+
+
+async def declare_links(connection: AsyncConnection, declared: Mapping[int, str], *, file_path: str) -> None:
+    """Note that the file declares the links, each in the code version given."""
+    row = upsert(asset_watcher_source)
+    statement = row.on_conflict_do_update(
+        index_elements=[asset_watcher_source.c.watcher_id, asset_watcher_source.c.file_path],
+        set_={"bundle_digest": row.excluded.bundle_digest},
+    )
+    await connection.execute(
+        statement,
+        [
+            {"watcher_id": watcher_id, "file_path": file_path, "bundle_digest": digest}
+            for watcher_id, digest in sorted(declared.items())
+        ],
+    )
+
+
+async def end_declarations(connection: AsyncConnection, watcher_ids: Collection[int], *, file_path: str) -> None:
+    """Note that the file declares the links no more."""
+    statement = delete(asset_watcher_source).where(
+        among(asset_watcher_source.c.watcher_id, watcher_ids), asset_watcher_source.c.file_path == file_path
+    )
+    await connection.execute(statement)
+
+
+async def delete_undeclared(connection: AsyncConnection, watcher_ids: Collection[int]) -> list[int]:
+    """Delete those of the links that no file declares; the ids of their triggers."""
+    declared = select(asset_watcher_source.c.watcher_id).where(asset_watcher_source.c.watcher_id == asset_watcher.c.id)
+    statement = (
+        delete(asset_watcher)
+        .where(among(asset_watcher.c.id, watcher_ids), ~declared.exists())
+        .returning(asset_watcher.c.trigger_id)
+    )
+    return list((await connection.execute(statement)).scalars())
+
+
+async def read_linked_triggers(connection: AsyncConnection, asset_ids: Collection[int]) -> set[int]:
+    """The triggers linked to the assets."""
+    statement = select(asset_watcher.c.trigger_id).where(among(asset_watcher.c.asset_id, asset_ids))
+    return set((await connection.execute(statement)).scalars())
