@@ -11,6 +11,8 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from app.domain.orders import AttemptOrder, Failed, Outcome, Skipped, Succeeded
@@ -26,11 +28,13 @@ from app.sdk.operators.base import BaseOperator
 from app.sdk.task_log import task_log
 from app.sdk.xcom_values import encode_xcom
 from watchers.errors import EncodingRefused
+from watchers.masking import redact_uri
 
 __all__ = ["TaskGateway", "TaskTerminated", "execute", "prepare_interpreter", "task_log"]
 
 _log = logging.getLogger("tidegate.task")
 _LONGEST_ERROR = 16 * 1024
+_OURS = str(Path(__file__).parent)
 
 
 def prepare_interpreter() -> None:
@@ -75,16 +79,16 @@ def _attempt(task: BaseOperator, context: Context, order: AttemptOrder) -> Outco
         _log.info("skipped: %s", skip)
         return Skipped(reason=str(skip), xcoms=instance.pushed)
     except FailTask as fault:
-        _log.error("failed for good: %s", fault, exc_info=fault)
+        _log.error("failed for good: %s", fault, exc_info=_in_user_code(fault))
         return Failed(error=_told(fault), retry=False, xcoms=instance.pushed)
     except TaskTerminated as end:
         _log.error("%s", end)
         return Failed(error=str(end), xcoms=instance.pushed)
     except SystemExit as end:
-        _log.error("the task ended the interpreter: SystemExit(%s)", end, exc_info=end)
+        _log.error("the task ended the interpreter: SystemExit(%s)", end, exc_info=_in_user_code(end))
         return Failed(error=f"the task ended the interpreter: SystemExit({end})", xcoms=instance.pushed)
     except BaseException as fault:  # noqa: BLE001 - user code may raise anything; it becomes the outcome
-        _log.error("failed: %s", _told(fault), exc_info=fault)
+        _log.error("failed: %s", _told(fault), exc_info=_in_user_code(fault))
         context["exception"] = fault
         return Failed(error=_told(fault), xcoms=instance.pushed)
 
@@ -143,5 +147,13 @@ def _run_callbacks(callbacks: Any, context: Context, *, what: str) -> None:
             _log.exception("%s failed", what)
 
 
+def _in_user_code(fault: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """``fault`` for the log, its traceback from the first frame that is not ours on."""
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return type(fault), fault, trace or fault.__traceback__
+
+
 def _told(fault: BaseException) -> str:
-    return sentence(fault).encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]
+    return redact_uri(sentence(fault)).encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

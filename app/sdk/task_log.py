@@ -2,7 +2,7 @@
 
 A line is ``{"timestamp", "level", "logger", "event"}``. What Python code prints becomes such lines; what reaches file
 descriptors 1 and 2 by another way lands between them as it is. Each line is one write, so that lines of several
-processes do not mix.
+processes do not mix. Passwords in URIs are masked, but for bytes written straight to a descriptor.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+
+from watchers.masking import redact_uri
 
 #: Longest event of a line, in characters; the middle of a longer one is left out.
 MAX_EVENT = 64 * 1024
@@ -44,6 +46,7 @@ class JsonLines(logging.Handler):
     def write(self, event: str, *, level: str, logger: str, created: float | None = None) -> None:
         """Write one line. A full disk loses it silently: there is nobody to tell."""
         moment = datetime.now(UTC) if created is None else datetime.fromtimestamp(created, UTC)
+        event = redact_uri(event)
         if len(event) > MAX_EVENT:
             left_out = len(event) - MAX_EVENT
             event = f"{event[: MAX_EVENT // 2]}\n… {left_out} characters left out …\n{event[-MAX_EVENT // 2 :]}"

@@ -151,6 +151,17 @@ def test_ends(error: BaseException, end: type[Any], text: str) -> None:
         assert outcome.retry is not isinstance(error, FailTask)
 
 
+def test_the_log_shows_the_authors_code_and_no_password(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ValueError("no answer from s3://user:hunter2@host")
+
+    outcome = attempt(python_dag(fail))
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "ValueError: no answer from s3://user:***@host"
+    assert "in fail" in caplog.text
+    assert "app/sdk/execution.py" not in caplog.text
+
+
 def test_async_functions() -> None:
     async def wait() -> str:
         await asyncio.sleep(0)

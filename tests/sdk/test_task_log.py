@@ -87,6 +87,12 @@ def test_appends_and_restores(path: Path) -> None:
     assert logging.getLogger().handlers == handlers
 
 
+def test_passwords_in_uris_are_masked(path: Path) -> None:
+    with task_log(path):
+        print("connecting to s3://user:hunter2@host/x")
+    assert lines(path)[0]["event"] == "connecting to s3://user:***@host/x"
+
+
 def test_without_a_path_nothing_changes() -> None:
     stdout = sys.stdout
     with task_log(""):
