@@ -15,7 +15,7 @@ from app.services.versions import versions_of
 from app.store.database import Database
 from app.store.wakeups import Listener, Notifier
 from tests.databases import database, fetch, notifier
-from tests.factories import DIGEST, make_asset, make_dag, make_job, on_assets, store_events, task
+from tests.factories import DIGEST, make_dag, make_job, on_assets, store_events, task
 
 __all__ = ["database", "notifier"]
 
@@ -327,6 +327,12 @@ async def test_an_attempt_lost_by_its_executor_is_retried(bench: Bench) -> None:
     assert row["note"] == "killed by signal 9"
 
 
-async def test_assets_survive_here(database: Database) -> None:
-    async with database.hot() as hot:
-        assert await make_asset(hot, "a") == await make_asset(hot, "a")
+async def test_an_attempt_lost_before_it_started_costs_no_try_but_not_for_ever(bench: Bench) -> None:
+    await bench.start("d", task("work"))
+    for _ in range(10):
+        [order] = await bench.claim()
+        assert await bench.end(order, Lost(reason="no process to be had")) == "scheduled"
+
+    [order] = await bench.claim()
+    assert await bench.end(order, Lost(reason="no process to be had")) == "failed"
+    assert await bench.run_states() == ["failed"]

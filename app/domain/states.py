@@ -108,9 +108,25 @@ class DemandState(StrEnum):
     DROPPED = "dropped"  #: Final: deleted by a user, or its asset left the schedule.
 
 
+DEMAND_TRANSITIONS: dict[DemandState, frozenset[DemandState]] = {
+    DemandState.PENDING: frozenset({DemandState.GROUPED, DemandState.DROPPED}),
+    DemandState.GROUPED: frozenset({DemandState.CONSUMED, DemandState.PENDING, DemandState.DROPPED}),
+    DemandState.CONSUMED: frozenset(),
+    DemandState.SKIPPED: frozenset(),
+    DemandState.DROPPED: frozenset(),
+}
+
+
 class GroupState(StrEnum):
     """A set of events that will be, or was, one run."""
 
     COLLECTING = "collecting"  #: A batch that is still open.
     READY = "ready"  #: Closed; waits in order for a run to start.
     STARTED = "started"  #: Final: its run exists.
+
+
+GROUP_TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.COLLECTING: frozenset({GroupState.READY}),
+    GroupState.READY: frozenset({GroupState.STARTED}),
+    GroupState.STARTED: frozenset(),
+}

@@ -31,6 +31,10 @@ from app.store.xcoms import XComRow
 _log = get_logger("tasks")
 _NOTE_LIMIT = 2_000
 _REQUEUED_AT_ONCE = 500
+#: How often an attempt may be lost before it starts without using up a try.
+_MOST_GIVE_BACKS = 10
+#: How long to wait while another executor claims from the only DAG with something to claim, in seconds.
+_CLAIM_PATIENCE = 0.2
 
 
 class ProcessLost(Protocol):
@@ -93,14 +97,24 @@ async def claim(database: Database, *, owner_id: int, limit: int) -> list[Attemp
     """
 
     async def work(hot: HotConnection) -> list[AttemptOrder]:
-        waiting = await statements.lock_claimable_dags(hot)
-        if not waiting:
+        waiting, contended = await statements.lock_claimable_dags(hot)
+        if not waiting and not contended:
             return []
+        if not waiting:
+            # What the other executor leaves is for us; nobody would wake us for it.
+            await statements.wait_for_claims(hot, dag_id=contended[0], patience=_CLAIM_PATIENCE)
+            waiting = {contended[0]: limit}
         await plan_for_values(hot, rows=sum(waiting.values()))
         claimed = await statements.claim(hot, owner_id=owner_id, dag_ids=sorted(waiting), limit=limit)
         return await orders_of(database, hot, owner_id=owner_id, claimed=claimed) if claimed else []
 
-    return await database.retrying_hot(work) if limit > 0 else []
+    if limit <= 0:
+        return []
+    try:
+        async with database.hot() as hot:
+            return await work(hot)
+    except Conflict:
+        return []  # another executor is slow to claim; the next look is a second away at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +203,7 @@ class _Ending:
         ended = await self._end(reports, locked=locked)
         if not ended:
             return
-        self.states = {one.id: one.state for one in ended}
+        self.states.update({one.id: one.state for one in ended})
         by_id = {report.task_instance_id: report for report in reports}
         await self._store_results([(one, by_id[one.id].outcome) for one in ended])
         # A slot of the DAG is free again, whatever the outcome.
@@ -208,7 +222,8 @@ class _Ending:
         now = locked[0].now
         ends = [_end_of(report, spec=specs.get(report.task_instance_id), now=now) for report in reports]
         ended = await self._end_from(TaskState.RUNNING, ends, now)
-        missed = {end.id: end for end in ends}.keys() - {one.id for one in ended}
+        missed = {end.id for end in ends} - {one.id for one in ended}
+        missed -= await self._give_back([report for report in reports if report.task_instance_id in missed])
         if missed:
             # The record of their start may have been overtaken by their end.
             started = await statements.mark_running(
@@ -218,6 +233,21 @@ class _Ending:
             )
             ended += await self._end_from(TaskState.RUNNING, [end for end in ends if end.id in started], now)
         return ended
+
+    async def _give_back(self, reports: Sequence[AttemptReport]) -> set[int]:
+        """Return attempts that were lost before they started: that costs them no try, within reason."""
+        unstarted = [
+            (report.task_instance_id, report.epoch)
+            for report in reports
+            if isinstance(report.outcome, Lost) and report.epoch - report.try_number < _MOST_GIVE_BACKS
+        ]
+        if not unstarted:
+            return set()
+        returned = await statements.give_back(self._hot, owner_id=self._owner_id, attempts=unstarted)
+        self.states.update(dict.fromkeys(returned, TaskState.SCHEDULED))
+        if returned:
+            self.topics.add("tasks")
+        return set(returned)
 
     async def _end_from(self, state: TaskState, ends: Sequence[End], now: datetime) -> list[Ended]:
         if not ends:

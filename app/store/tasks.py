@@ -84,11 +84,11 @@ class OwnedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     max_tries: int
 
 
-async def lock_claimable_dags(hot: HotConnection) -> dict[str, int]:
-    """DAGs, not paused, each with the number of its scheduled tasks and under a lock of this transaction.
+async def lock_claimable_dags(hot: HotConnection) -> tuple[dict[str, int], list[str]]:
+    """DAGs, not paused, with scheduled tasks: those now locked by this transaction (with how many), and the others.
 
-    Those another executor is claiming from at this moment are left out.
-    A statement of its own: the claim that follows then counts active tasks after the locks were taken.
+    The others are being claimed from by another executor at this moment. A statement of its own: the claim that follows
+    then counts active tasks after the locks were taken.
     """
     rows = await hot.fetch(
         """
@@ -96,11 +96,22 @@ async def lock_claimable_dags(hot: HotConnection) -> dict[str, int]:
             SELECT t.dag_id, count(*) AS tasks FROM task_instance t JOIN dag d USING (dag_id)
             WHERE t.state = 'scheduled' AND NOT d.is_paused GROUP BY t.dag_id
         )
-        SELECT dag_id, tasks FROM waiting WHERE pg_try_advisory_xact_lock($1::int, hashtext(dag_id))
+        SELECT dag_id, tasks, pg_try_advisory_xact_lock($1::int, hashtext(dag_id)) FROM waiting ORDER BY dag_id
         """,
         CLAIM_LOCK_SPACE,
     )
-    return {row[0]: row[1] for row in rows}
+    return {row[0]: row[1] for row in rows if row[2]}, [row[0] for row in rows if not row[2]]
+
+
+async def wait_for_claims(hot: HotConnection, *, dag_id: str, patience: float) -> None:
+    """Wait until nobody else is claiming from a DAG. Only for a transaction that holds no such lock yet.
+
+    Raises:
+        Conflict: That took longer than ``patience`` seconds.
+    """
+    await hot.execute(f"SET LOCAL lock_timeout = {int(patience * 1000)}")
+    await hot.execute("SELECT pg_advisory_xact_lock($1::int, hashtext($2))", CLAIM_LOCK_SPACE, dag_id)
+    await hot.execute("SET LOCAL lock_timeout = 0")
 
 
 _CLAIM = """
