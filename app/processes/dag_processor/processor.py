@@ -115,7 +115,8 @@ class DagProcessor:
         if self._scan_due or now - self._scanned_at >= self._settings.dag_scan_interval:
             await self._look(now)
         await self._retire(now)
-        for path in self._ledger.due(now=now)[: PARALLEL - len(self._reading)]:
+        due = [path for path in self._ledger.due(now=now) if path not in self._reading]
+        for path in due[: PARALLEL - len(self._reading)]:
             known = self._ledger.begin(path)
             self._reading.add(path)
             group.create_task(self._read(path, known), name=f"read-{path}")
