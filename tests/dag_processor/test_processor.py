@@ -174,13 +174,18 @@ async def test_what_happened_while_nobody_looked(folder: PipelinesFolder) -> Non
         await folder.until_dags(b=2)
 
 
+@pytest.mark.timeout(120)
 async def test_a_file_that_hangs_holds_up_nobody(folder: PipelinesFolder) -> None:
-    folder.write("hangs.py", "import time\ntime.sleep(600)\n")
-    async with folder.processed(dag_parse_timeout=6):
-        for name in ("b", "c"):
-            folder.write(f"{name}.py", dag(name))
-        await folder.until_dags(b=1, c=1)
-        assert "took longer than 6 s" in (await folder.until_errors("hangs.py"))["hangs.py"]
+    """Not even several that hang when there is room for two, and all are seen first."""
+    names = [f"a_hangs_{number}.py" for number in range(3)]
+    for name in names:
+        folder.write(name, "import time\ntime.sleep(600)\n")
+    async with folder.processed(dag_parse_timeout=12):
+        folder.write("b.py", dag("b"))
+        await folder.until_dags(b=1)
+        assert await folder.errors() == {}, "they still hang"
+        errors = await folder.until_errors(*names)
+        assert "longer than 12 s" in errors[names[0]]
 
 
 @pytest.mark.timeout(180)
