@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 
-def bundle_digest(sources: Mapping[str, bytes]) -> str:
-    """SHA-256 (hex) over the files in order of path; lengths go in first, so that no two sets of files read alike.
+def bundle_digest(sources: Mapping[str, bytes], *, entry: str) -> str:
+    """SHA-256 (hex) over the path of the pipeline file and all files in order of path.
 
-    ``sources`` maps paths below the pipelines folder to contents.
+    ``sources`` maps paths below the pipelines folder to contents. Lengths go in first, so that no two versions read
+    alike; the pipeline file is named, because two that import each other consist of the same files.
     """
     digest = hashlib.sha256()
-    for path in sorted(sources):
-        for part in (path.encode(), sources[path]):
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
+    for part in (entry.encode(), *(part for path in sorted(sources) for part in (path.encode(), sources[path]))):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
     return digest.hexdigest()
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.kernel import launch
-from app.kernel.settings import secret_variables
 
 #: Names the parent's pid to a child, which ends if that parent is gone before it could ask to die with it.
 PARENT_VARIABLE = "TIDEGATE_PARENT_PID"
@@ -35,6 +34,9 @@ def scrubbed_environment(
     That of this process (``PATH``, ``HOME``, ``AWS_*``, ``TIDEGATE_CONN_*``, ``TIDEGATE_VAR_*`` …) without our secrets
     and the ``PG*`` variables; our packages are importable first. ``extra`` is added last.
     """
+    # Reading settings takes most of a process's start-up; children only import this module to die with their parent.
+    from app.kernel.settings import secret_variables
+
     found = os.environ if source is None else source
     hidden = secret_variables()
     environment = {

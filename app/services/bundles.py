@@ -33,7 +33,7 @@ async def store_bundle(connection: Connection, sources: Mapping[str, bytes], *, 
     refused = [path for path in sources if not is_inside(path)]
     if refused:
         raise ValueError(f"not below the pipelines folder: {refused[0]!r}")
-    digest = bundle_digest(sources)
+    digest = bundle_digest(sources, entry=entry)
     if await bundles.insert_bundle(connection, digest, entry=entry):
         await bundles.insert_files(connection, digest, sources)
     return digest
@@ -50,10 +50,11 @@ async def materialise(database: Database, digest: str, root: Path) -> Path:
     if await asyncio.to_thread(target.is_dir):
         return target
     async with database.transaction() as connection:
+        entry = await bundles.read_entry(connection, digest)
         sources = await bundles.read_files(connection, digest)
-    if not sources:
+    if entry is None:
         raise NotFound(what=f"stored code {digest}")
-    if bundle_digest(sources) != digest or not all(map(is_inside, sources)):
+    if bundle_digest(sources, entry=entry) != digest or not all(map(is_inside, sources)):
         raise BundleDamaged(digest=digest)
     await asyncio.to_thread(_lay_out, sources, target)
     return target

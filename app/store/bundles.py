@@ -23,6 +23,12 @@ async def insert_files(connection: AsyncConnection, digest: str, sources: Mappin
     await connection.execute(insert(bundle_file), rows)
 
 
+async def read_entry(connection: AsyncConnection, digest: str) -> str | None:
+    """The path of the pipeline file of a version, None if there is no such version."""
+    entry: str | None = (await connection.execute(select(bundle.c.entry).where(bundle.c.digest == digest))).scalar()
+    return entry
+
+
 async def read_files(connection: AsyncConnection, digest: str) -> dict[str, bytes]:
     """The files of a version by path; empty if there is no such version."""
     statement = select(bundle_file.c.path, bundle_file.c.content).where(bundle_file.c.bundle_digest == digest)

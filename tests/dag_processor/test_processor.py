@@ -10,6 +10,7 @@ import pytest
 
 from app.kernel.settings import Settings
 from app.processes.dag_processor.processor import PipelinesFolderMissing, prepare_folder
+from app.store.errors import DatabaseUnavailable
 from tests.dag_processor.running import PipelinesFolder, dag, watching
 from tests.waiting import eventually
 
@@ -173,13 +174,18 @@ async def test_what_happened_while_nobody_looked(folder: PipelinesFolder) -> Non
         await folder.until_dags(b=2)
 
 
+@pytest.mark.timeout(120)
 async def test_a_file_that_hangs_holds_up_nobody(folder: PipelinesFolder) -> None:
-    folder.write("hangs.py", "import time\ntime.sleep(600)\n")
-    async with folder.processed(dag_parse_timeout=6):
-        for name in ("b", "c"):
-            folder.write(f"{name}.py", dag(name))
-        await folder.until_dags(b=1, c=1)
-        assert "took longer than 6 s" in (await folder.until_errors("hangs.py"))["hangs.py"]
+    """Not even several that hang when there is room for two, and all are seen first."""
+    names = [f"a_hangs_{number}.py" for number in range(3)]
+    for name in names:
+        folder.write(name, "import time\ntime.sleep(600)\n")
+    async with folder.processed(dag_parse_timeout=12):
+        folder.write("b.py", dag("b"))
+        await folder.until_dags(b=1)
+        assert await folder.errors() == {}, "they still hang"
+        errors = await folder.until_errors(*names)
+        assert "longer than 12 s" in errors[names[0]]
 
 
 @pytest.mark.timeout(180)
@@ -206,3 +212,42 @@ async def test_a_missing_folder_is_a_clear_error_unless_it_may_be_made(settings:
     with pytest.raises(PipelinesFolderMissing, match="TIDEGATE_DAGS_FOLDER"):
         prepare_folder(elsewhere, create=False)
     assert prepare_folder(elsewhere, create=True).is_dir()
+
+
+async def test_what_is_stored_is_what_was_loaded(folder: PipelinesFolder) -> None:
+    """A file that is replaced while it is being loaded: the old declaration never goes with the new code."""
+    started = folder.settings.home / "started"
+
+    def slow(text: str) -> str:
+        wait = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(1)\n"
+        return f"{wait}from app.sdk import DAG\nDAG('d', description={text!r})\n"
+
+    folder.write("a.py", slow("one"))
+    async with folder.processed():
+        await eventually(started.exists, 60)
+        folder.write("a.py", slow("two"))
+        await folder.until_dags(d=1)
+        row = await folder.state.one(
+            "SELECT v.spec->>'description' AS said, convert_from(f.content, 'UTF8') AS code "
+            "FROM dag_version v JOIN bundle_file f USING (bundle_digest)"
+        )
+        assert row.said == "two"
+        assert "'two'" in row.code
+
+
+async def test_the_database_may_be_away_for_a_while(folder: PipelinesFolder) -> None:
+    folder.write("a.py", dag("a"))
+    away = True
+    entering = folder.database.transaction
+
+    def transaction() -> object:
+        if away:
+            raise DatabaseUnavailable("away")
+        return entering()
+
+    folder.database.transaction = transaction  # type: ignore[method-assign, assignment]
+    async with folder.processed():
+        await eventually(lambda: folder.job.count == 0)
+        await asyncio.sleep(0)
+        away = False
+        await folder.until_dags(a=1)

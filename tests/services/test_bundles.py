@@ -39,7 +39,8 @@ def mode(path: Path) -> int:
 
 async def test_a_version_is_stored_once_and_laid_out(database: Database, tmp_path: Path) -> None:
     digest = await store(database)
-    assert await store(database) == digest == bundle_digest(SOURCES)
+    assert await store(database) == digest == bundle_digest(SOURCES, entry="a.py")
+    assert await store(database, entry="pkg/b.py") != digest
     previous = os.umask(0o077)
     try:
         folder = await materialise(database, digest, tmp_path / "bundles")
@@ -79,5 +80,6 @@ def test_digests_are_equal_exactly_for_equal_sources(one: dict[str, bytes], othe
         return {path: content for path, content in sources.items() if path.isprintable() and is_inside(path)}
 
     one, other = usable(one), usable(other)
-    assert (bundle_digest(one) == bundle_digest(other)) == (one == other)
-    assert bundle_digest(dict(reversed(one.items()))) == bundle_digest(one)
+    digest = bundle_digest(one, entry="e")
+    assert (digest == bundle_digest(other, entry="e")) == (one == other)
+    assert digest == bundle_digest(dict(reversed(one.items())), entry="e") != bundle_digest(one, entry="f")

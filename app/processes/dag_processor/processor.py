@@ -29,8 +29,11 @@ from app.store.wakeups import Notifier
 TICK = 1.0
 #: Shortest pause between two looks at the folder, in seconds.
 SPACING = 0.1
-#: Files that are read at the same time.
+#: Files that are read at the same time; one that takes long (seconds) is then not counted, so that files that hang do
+#: not hold up the others, up to a number of all.
 PARALLEL = 2
+LONG = 3.0
+MOST_PARALLEL = 8
 
 _log = get_logger("dag_processor")
 
@@ -95,7 +98,8 @@ class DagProcessor:
         self._missing: set[str] = set()
         self._reported: dict[str, LocatedError] = {}
         self._retire_until = 0.0
-        self._reading: set[str] = set()
+        #: Files being read, with when that began.
+        self._reading: dict[str, float] = {}
         self._trouble = LimitedLog(_log)
 
     async def run(self) -> None:
@@ -115,9 +119,10 @@ class DagProcessor:
         if self._scan_due or now - self._scanned_at >= self._settings.dag_scan_interval:
             await self._look(now)
         await self._retire(now)
-        for path in self._ledger.due(now=now)[: PARALLEL - len(self._reading)]:
+        due = [path for path in self._ledger.due(now=now) if path not in self._reading]
+        for path in due[: self._free_places(now)]:
             known = self._ledger.begin(path)
-            self._reading.add(path)
+            self._reading[path] = now
             group.create_task(self._read(path, known), name=f"read-{path}")
         return True
 
@@ -222,8 +227,12 @@ class DagProcessor:
                 exc_info=error,
             )
         finally:
-            self._reading.discard(path)
+            del self._reading[path]
             self._wake.set()
+
+    def _free_places(self, now: float) -> int:
+        recent = sum(now - began < LONG for began in self._reading.values())
+        return max(min(PARALLEL - recent, MOST_PARALLEL - len(self._reading)), 0)
 
     def _is_unchanged(self, path: str, digest: str) -> bool:
         """A file that was missing in between has to be taken in again."""
@@ -246,7 +255,7 @@ class DagProcessor:
 
     async def _pause(self) -> None:
         now = time.monotonic()
-        due = self._ledger.next_due() if len(self._reading) < PARALLEL else None
+        due = self._ledger.next_due() if self._free_places(now) else None
         pause = TICK if due is None else min(max(due - now, SPACING), TICK)
         # Between the last look and the end of the stillness the file may have changed once more.
         self._scan_due = self._scan_due or due is not None

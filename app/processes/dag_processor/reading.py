@@ -74,7 +74,7 @@ class FileReader:
     async def read(self, path: str, known: Collection[str], *, is_unchanged: Callable[[str], bool]) -> Reading:
         """Read the file. ``known`` are the modules it loaded last time; ``is_unchanged`` knows their digest then."""
         sources, before = await asyncio.to_thread(read_sources, self._root, sorted({path, *known}))
-        digest = bundle_digest(sources)
+        digest = bundle_digest(sources, entry=path)
         if None not in before.values() and is_unchanged(digest):
             return Reading(stamps=before, digest=digest)
         started = self._clock.now().timestamp() * 1e9
@@ -85,7 +85,7 @@ class FileReader:
         return await self._bring_into_force(result, sources=sources, stamps=after)
 
     async def _bring_into_force(self, result: LoadResult, *, sources: dict[str, bytes], stamps: Stamps) -> Reading:
-        digest = bundle_digest(sources)
+        digest = bundle_digest(sources, entry=result.file)
         if result.error is not None:
             await self._refuse(result, _for_file(result.error, result.file))
             return Reading(stamps=stamps, digest=digest, is_refused=True)
