@@ -5,6 +5,9 @@ Cheap to import: a library is loaded when something declared needs it.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from watchers.connections import Connection, get_connection, get_variable
 from watchers.errors import (
     AmbiguousQueue,
@@ -21,10 +24,8 @@ from watchers.errors import (
     WatcherDeclarationError,
     WatcherError,
 )
-from watchers.files import FileEventTrigger
 from watchers.message_queue import MessageQueueTrigger
 from watchers.provider import BaseMessageQueueProvider
-from watchers.temporal import DateTimeTrigger, TimeDeltaTrigger
 from watchers.triggers import (
     BaseEventTrigger,
     BaseTrigger,
@@ -36,6 +37,17 @@ from watchers.triggers import (
     TriggerEvent,
 )
 from watchers.watcher import AssetWatcher
+
+if TYPE_CHECKING:
+    from watchers.files import FileEventTrigger
+    from watchers.temporal import DateTimeTrigger, TimeDeltaTrigger
+
+#: These bring an event loop along, which half the start-up time of a pipeline file would go into.
+_ON_DEMAND = {
+    "DateTimeTrigger": "watchers.temporal",
+    "FileEventTrigger": "watchers.files",
+    "TimeDeltaTrigger": "watchers.temporal",
+}
 
 __all__ = [
     "AmbiguousQueue",
@@ -69,3 +81,9 @@ __all__ = [
     "get_connection",
     "get_variable",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return getattr(importlib.import_module(_ON_DEMAND[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

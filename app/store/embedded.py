@@ -133,6 +133,13 @@ class EmbeddedPostgres:
         self._socket_folder = None
         self._lock.release()
 
+    async def restart(self) -> None:
+        """Start the server again after it ended by itself, under the same address; raises like :meth:`start`."""
+        if self._place is None:
+            raise EmbeddedDatabaseError("the embedded PostgreSQL was not started")
+        await asyncio.to_thread(stop_leftover, self._place.data)
+        await self._launch_patiently(self._place, keep_port=True)
+
     async def wait(self) -> int:
         """Return the exit code once the server has ended by itself."""
         process = self._process
@@ -234,23 +241,25 @@ class EmbeddedPostgres:
 
     # Running
 
-    async def _launch_patiently(self, place: _Place) -> None:
+    async def _launch_patiently(self, place: _Place, *, keep_port: bool = False) -> None:
         """Start; again if the port was taken meanwhile or processes of a killed server still hold its memory."""
         for attempt in range(1, START_TRIES + 1):
             self._launch(place)
             if await self._answers(place):
                 return
             said = self._log_end()
-            passing = "could not bind" in said or "still in use" in said or "lock file" in said
-            if attempt == START_TRIES or not passing:
+            taken = "could not bind" in said
+            if attempt == START_TRIES or not (taken or "still in use" in said or "lock file" in said):
                 raise EmbeddedDatabaseError(reason=f"it ended while starting: {said}", log=self.log_path)
+            if taken and not keep_port:
+                self._port = 0
             await asyncio.sleep(0.5 * attempt)
 
     def _launch(self, place: _Place) -> None:
         assert self._socket_folder is not None
         clear_sockets(self._socket_folder)
         pid_file(place.data).unlink(missing_ok=True)
-        self._port = _free_port()
+        self._port = self._port or _free_port()
         options = {
             "listen_addresses": "127.0.0.1",
             "port": self._port,

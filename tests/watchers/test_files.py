@@ -23,7 +23,7 @@ from watchers.triggers import PositionUpdate, SourceStatus
 
 async def eventually(condition: Callable[[], object], *, within: float = 30.0) -> None:
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 — what is waited for notifies nobody
+        while not condition():
             await asyncio.sleep(0.02)
 
 

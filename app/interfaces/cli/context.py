@@ -1,0 +1,55 @@
+"""What commands that look into the database have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.kernel.errors import TidegateError
+from app.kernel.settings import Settings, load_settings
+from app.store.database import Database
+from app.store.embedded import running_dsn
+from app.store.migrate import check
+from app.store.wakeups import Notifier
+
+Result = TypeVar("Result")
+
+
+class NoDatabase(TidegateError):
+    """There is no database to talk to: no embedded one runs under {home} and TIDEGATE_DATABASE_URL is not set. Start
+    `tidegate standalone`, or name a server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """An open database for one command."""
+
+    settings: Settings
+    database: Database
+    notifier: Notifier
+
+
+def database_url(settings: Settings) -> str:
+    """The URL of the database this command line works on; raises :class:`NoDatabase`."""
+    if settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    running = running_dsn(settings)
+    if running is None:
+        raise NoDatabase(home=settings.home)
+    return running
+
+
+def with_session(work: Callable[[Session], Awaitable[Result]]) -> Result:
+    """Open the database, check its schema, run ``work``, close."""
+    settings = load_settings()
+    dsn = database_url(settings)
+
+    async def run() -> Result:
+        async with await Database.connect(dsn, pool_size=2, application_name="tidegate-cli") as database:
+            await check(dsn)
+            async with Notifier.open(database) as notifier:
+                return await work(Session(settings=settings, database=database, notifier=notifier))
+
+    return asyncio.run(run())

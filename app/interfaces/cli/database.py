@@ -1,0 +1,27 @@
+"""`tidegate db`: the schema."""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+
+from app.interfaces.cli.context import database_url
+from app.kernel.settings import load_settings
+from app.store.migrate import check, upgrade
+
+commands = typer.Typer(help="The database's schema.", no_args_is_help=True)
+
+
+@commands.command("migrate")
+def migrate() -> None:
+    """Bring the database's schema to this version's. Safe to run at any time and from several machines at once."""
+    asyncio.run(upgrade(database_url(load_settings())))
+    typer.echo("The schema is up to date.")
+
+
+@commands.command("check")
+def check_schema() -> None:
+    """Exit 0 if the database answers and its schema fits this version, else say the remedy and exit 1."""
+    asyncio.run(check(database_url(load_settings())))
+    typer.echo("The database answers and its schema fits this version.")

@@ -1,0 +1,156 @@
+"""The log of one attempt: JSON lines, with everything the task prints, logs or lets a child process write.
+
+A line is ``{"timestamp", "level", "logger", "event"}``. What Python code prints becomes such lines; what reaches file
+descriptors 1 and 2 by another way lands between them as it is. Each line is one write, so that lines of several
+processes do not mix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+#: Longest event of a line, in characters; the middle of a longer one is left out.
+MAX_EVENT = 64 * 1024
+
+
+class JsonLines(logging.Handler):
+    """Writes log records as JSON lines to a file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            event = record.getMessage()
+        except Exception:  # noqa: BLE001 - a wrong format of the author's must not end the task
+            event = f"{record.msg!r} with arguments that do not fit it"
+        if record.exc_info and record.exc_info[0] is not None:
+            event = f"{event}\n{''.join(traceback.format_exception(*record.exc_info)).rstrip()}"
+        if record.stack_info:
+            event = f"{event}\n{record.stack_info}"
+        self.write(event, level=record.levelname.lower(), logger=record.name, created=record.created)
+
+    def write(self, event: str, *, level: str, logger: str, created: float | None = None) -> None:
+        """Write one line. A full disk loses it silently: there is nobody to tell."""
+        moment = datetime.now(UTC) if created is None else datetime.fromtimestamp(created, UTC)
+        if len(event) > MAX_EVENT:
+            left_out = len(event) - MAX_EVENT
+            event = f"{event[: MAX_EVENT // 2]}\n… {left_out} characters left out …\n{event[-MAX_EVENT // 2 :]}"
+        line = {"timestamp": moment.isoformat(), "level": level, "logger": logger, "event": event}
+        # ASCII only: lone surrogates of undecodable text then pass as well.
+        data = (json.dumps(line) + "\n").encode("ascii")
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self.descriptor, data) :]
+
+
+class _Printed(io.TextIOBase):
+    """Stands for ``sys.stdout`` or ``sys.stderr``: each finished line becomes a line of the log."""
+
+    def __init__(self, lines: JsonLines, *, level: str, logger: str) -> None:
+        self._lines = lines
+        self._level = level
+        self._logger = logger
+        self._rest = ""
+        self._lock = threading.RLock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def buffer(self) -> io.FileIO:
+        """For code that writes bytes: they land in the log as they are."""
+        self.flush()
+        return io.FileIO(self._lines.descriptor, "wb", closefd=False)
+
+    def fileno(self) -> int:
+        return self._lines.descriptor
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        with self._lock:
+            *finished, self._rest = (self._rest + text).split("\n")
+            for line in finished:
+                self._lines.write(line, level=self._level, logger=self._logger)
+            if len(self._rest) > MAX_EVENT:
+                self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        with self._lock:
+            if self._rest:
+                rest, self._rest = self._rest, ""
+                self._lines.write(rest, level=self._level, logger=self._logger)
+
+
+@contextlib.contextmanager
+def task_log(path: str | Path, *, capture_descriptors: bool = True) -> Iterator[None]:
+    """Log everything in this block to ``path``, which is made with its folders and appended to.
+
+    Root logger, ``print`` and, with ``capture_descriptors``, file descriptors 1 and 2. An empty path changes nothing.
+    """
+    if not str(path):
+        yield
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, descriptor)
+        if capture_descriptors:
+            _redirect(descriptor, undo)
+        with capture_into(JsonLines(descriptor)):
+            yield
+
+
+@contextlib.contextmanager
+def capture_into(lines: JsonLines) -> Iterator[None]:
+    """Send the root logger's records and what is printed to ``lines``."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stdout, stderr = sys.stdout, sys.stderr
+    printed = _Printed(lines, level="info", logger="task.stdout")
+    complained = _Printed(lines, level="error", logger="task.stderr")
+    root.handlers[:] = [lines]
+    root.setLevel(logging.INFO)
+    sys.stdout, sys.stderr = printed, complained
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        printed.flush()
+        complained.flush()
+        logging.captureWarnings(False)
+        sys.stdout, sys.stderr = stdout, stderr
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def _redirect(descriptor: int, undo: contextlib.ExitStack) -> None:
+    """Let file descriptors 1 and 2 be the log, until ``undo``."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+        kept = os.dup(number)
+        os.set_inheritable(kept, False)
+        os.dup2(descriptor, number)
+        undo.callback(os.close, kept)
+        undo.callback(os.dup2, kept, number)

@@ -1,0 +1,243 @@
+"""The local executor with real processes and a real database."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.kernel.settings import Settings
+from tests.executor.world import world
+from tests.waiting import eventually
+
+PIPELINE = '''
+import os, subprocess, sys, time
+from datetime import timedelta
+from pathlib import Path
+from app.sdk import DAG, task, BashOperator, SkipTask, FailTask
+
+with DAG("works"):
+    @task
+    def first():
+        print("hello from", os.getpid())
+        os.write(1, b"raw \\xff line\\n")
+        return {"n": 1, "t": (1, 2)}
+    @task
+    def second(value):
+        print("got", value)
+        assert value["t"] == (1, 2), value
+        return value["n"] + 1
+    second(first())
+
+with DAG("retries"):
+    @task(retries=2, retry_delay=timedelta(0))
+    def flaky(ti=None):
+        print("try", ti.try_number)
+        if ti.try_number < 3:
+            raise ValueError("not yet")
+    flaky()
+
+with DAG("fails_for_good"):
+    @task(retries=5)
+    def never():
+        raise FailTask("no use")
+    never()
+
+with DAG("skips"):
+    @task
+    def skip():
+        raise SkipTask("not today")
+    @task
+    def after():
+        pass
+    skip() >> after()
+
+with DAG("exits"):
+    @task(retries=1, retry_delay=timedelta(0))
+    def gone():
+        os._exit(7)
+    gone()
+
+with DAG("hangs"):
+    @task(execution_timeout=timedelta(seconds=1))
+    def hang():
+        time.sleep(600)
+    hang()
+
+with DAG("ignores_signals"):
+    @task(execution_timeout=timedelta(seconds=1))
+    def deaf():
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        while True:
+            try:
+                time.sleep(600)
+            except BaseException:
+                pass
+    deaf()
+
+with DAG("waits"):
+    @task(retries=1, retry_delay=timedelta(0))
+    def wait(ti=None):
+        path = Path(os.environ["WAIT_FOLDER"]) / f"pid-{ti.try_number}"
+        path.write_text(str(os.getpid()))
+        if ti.try_number == 1:
+            time.sleep(600)
+    wait()
+
+with DAG("environment"):
+    @task
+    def look():
+        return sorted(name for name in os.environ if "DATABASE" in name or name.startswith("PG"))
+    look()
+
+with DAG("isolated"):
+    state = []
+    @task
+    def one():
+        state.append(1)
+        return len(state)
+    @task
+    def two():
+        state.append(1)
+        return len(state)
+    one() >> two()
+
+with DAG("bash"):
+    BashOperator(task_id="echo", bash_command="echo from bash; exit 0")
+'''
+
+
+@pytest.fixture
+def executor_settings(home: Path) -> Settings:
+    return Settings(home=home, parallelism=4, task_kill_grace=1)
+
+
+async def test_values_pass_between_tasks_and_everything_said_is_in_the_log(
+    database_url: str, executor_settings: Settings
+) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("works")
+        assert run["state"] == "success", await there.rows("SELECT task_id, state, note FROM task_instance")
+        lines = there.log("works", run["run_id"], "first")
+        said = [line["event"] for line in lines]
+        assert any(event.startswith("hello from") for event in said)
+        assert any(event.startswith("raw ") for event in said)
+        hello = next(line for line in lines if line["event"].startswith("hello from"))
+        assert {"timestamp", "level", "logger"} <= hello.keys()
+        values = await there.rows("SELECT task_id, value::text FROM xcom WHERE key = 'return_value' ORDER BY 1")
+        assert [row["task_id"] for row in values] == ["first", "second"]
+
+
+async def test_a_failing_task_is_tried_again_and_again(database_url: str, executor_settings: Settings) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("retries")
+        assert run["state"] == "success"
+        assert (await there.task(run["run_id"], "flaky"))["try_number"] == 3
+        assert any("not yet" in line["event"] for line in there.log("retries", run["run_id"], "flaky", attempt=2))
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "run_state", "task_states"),
+    [
+        ("fails_for_good", "failed", {"never": "failed"}),
+        ("skips", "success", {"skip": "skipped", "after": "skipped"}),
+        ("bash", "success", {"echo": "success"}),
+        ("environment", "success", {"look": "success"}),
+    ],
+)
+async def test_each_outcome_is_recorded(
+    database_url: str,
+    executor_settings: Settings,
+    dag_id: str,
+    run_state: str,
+    task_states: dict[str, str],
+) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end(dag_id)
+        rows = await there.rows("SELECT task_id, state FROM task_instance WHERE run_id = $1", run["run_id"])
+        assert (run["state"], {row["task_id"]: row["state"] for row in rows}) == (run_state, task_states)
+        if dag_id == "environment":
+            assert (await there.rows("SELECT value::text AS text FROM xcom"))[0]["text"] == "[]"
+
+
+async def test_a_process_that_vanishes_is_noticed_and_retried(database_url: str, executor_settings: Settings) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("exits")
+        task = await there.task(run["run_id"], "gone")
+        assert (run["state"], task["state"], task["try_number"]) == ("failed", "failed", 2)
+        assert "status 7" in task["note"]
+
+
+async def test_a_killed_process_is_retried(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAIT_FOLDER", str(executor_settings.home))
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run_id = await there.run("waits")
+        file = executor_settings.home / "pid-1"
+        await eventually(lambda: file.exists() and file.read_text())
+        os.kill(int(file.read_text()), signal.SIGKILL)
+
+        async def ended() -> bool:
+            from app.services import tasks
+
+            await tasks.requeue_due(there.database, there.notifier)
+            return (await there.task(run_id, "wait"))["state"] == "success"
+
+        await eventually(ended)
+        assert (await there.task(run_id, "wait"))["try_number"] == 2
+
+
+@pytest.mark.parametrize(("dag_id", "task_id"), [("hangs", "hang"), ("ignores_signals", "deaf")])
+async def test_the_execution_timeout_ends_the_process(
+    database_url: str, executor_settings: Settings, dag_id: str, task_id: str
+) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end(dag_id)
+        task = await there.task(run["run_id"], task_id)
+        assert task["state"] == "failed"
+        assert "execution_timeout" in task["note"]
+        assert not psutil.pid_exists(task["pid"]) if task["pid"] else True
+
+
+async def test_no_state_leaks_between_attempts(database_url: str, executor_settings: Settings) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("isolated")
+        rows = await there.rows("SELECT value::text AS text FROM xcom ORDER BY task_id")
+        assert run["state"] == "success"
+        assert [row["text"] for row in rows] == ["1", "1"]
+
+
+async def test_a_stopping_executor_ends_its_processes_and_gives_back_the_rest(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAIT_FOLDER", str(executor_settings.home))
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run_id = await there.run("waits")
+        file = executor_settings.home / "pid-1"
+        await eventually(lambda: file.exists() and file.read_text())
+        pid = int(file.read_text())
+    assert not psutil.pid_exists(pid)
+    assert not [child for child in psutil.Process().children(recursive=True) if "warm_parent" in " ".join(child.cmdline())]
+    del run_id
+
+
+async def test_threads_left_by_the_import_mean_fresh_processes(database_url: str, executor_settings: Settings) -> None:
+    source = '''
+import threading, time
+from app.sdk import DAG, task
+threading.Thread(target=time.sleep, args=(3600,), daemon=True, name="left-behind").start()
+with DAG("threaded"):
+    @task
+    def work():
+        return threading.current_thread().name
+    work()
+'''
+    async with world(database_url, executor_settings, source) as there:
+        run = await there.run_to_end("threaded")
+        assert run["state"] == "success"
