@@ -108,6 +108,9 @@ CODES: dict[str, type[SourceError]] = {
 #: Codes of one entry of a batch that say: this receipt is of no use any more.
 _RECEIPT_GONE = frozenset({"ReceiptHandleIsInvalid", "MessageNotInflight"})
 
+#: What reading an answer raises that is not the service's. Nothing else happens inside a request.
+_UNREADABLE: tuple[type[Exception], ...] = (AttributeError, LookupError, TypeError)
+
 #: The client's own errors; a class stands for its subclasses where these are not named.
 CLIENT_ERRORS: dict[type[Exception], type[SourceError]] = {
     **dict.fromkeys(
@@ -126,6 +129,7 @@ CLIENT_ERRORS: dict[type[Exception], type[SourceError]] = {
         ],
         SourceUnavailable,
     ),
+    **dict.fromkeys(_UNREADABLE, SourceUnavailable),
     **dict.fromkeys(
         [
             vendor.CredentialRetrievalError,
@@ -227,6 +231,13 @@ def _answer_class(error: vendor.ClientError) -> type[SourceError]:
     if status == 429 or status >= 500 or status == 0:
         return SourceUnavailable
     return SourceMisconfigured
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, _UNREADABLE):
+        return f"the answer makes no sense ({type(error).__name__}: {error})"
+    plain = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return _without_user(str(error)) or plain
 
 
 def _without_user(text: str) -> str:

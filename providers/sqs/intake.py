@@ -31,6 +31,8 @@ from watchers.triggers import SourceStatus
 
 #: So many resolved messages may await deletion before no more are received.
 UNDELETED_LIMIT = 200
+#: Seconds from one request that found nothing to the next, at least.
+SHORTEST_POLL = 0.5
 #: Seconds that :meth:`Intake.close` takes at most to delete and give back what is in hand.
 CLOSING_DEADLINE = 3.0
 #: Parts of the visibility time: how often it is looked at, and what must be left of it.
@@ -131,12 +133,17 @@ class Intake:
 
     async def _receive(self, *, wait: int) -> None:
         attempt, visibility = self._receiving.attempt, self._tuning.visibility
+        began = self._now()
         try:
             messages = await self._queue.receive(self._tuning.limit, wait=wait, visibility=visibility)
         except SourceError as error:
             self._receiving.failed(error, attempt=attempt)
             return
         self._receiving.answered()
+        if not messages:
+            # A server that does not wait (or was not asked to) must not be asked without pause.
+            await asyncio.sleep(max(0.0, began + SHORTEST_POLL - self._now()))
+            return
         # Too late by the way back, which the margin covers: a long poll hides from when it answers.
         hidden_until = self._now() + visibility
         async with self._changed:
@@ -168,18 +175,28 @@ class Intake:
         for key in result.done:
             if (entry := self._same_receipt(key, receipts)) is not None:
                 entry.hidden_until = until
+        returned: dict[str, str] = {}
         for key in result.void:
             # Not offered yet: forget it, it comes again. Offered: it stays in hand, so that it is not offered twice.
             if key in self._fresh and self._same_receipt(key, receipts) is not None:
-                self._forget(self._fresh[key])
+                returned |= self._forget(self._fresh[key])
         self._report_extension(result)
+        if returned:
+            await self._queue.set_visibility(returned, seconds=0)
 
-    def _forget(self, message: Message) -> None:
-        """Drop a fresh message, and with it all of its group: a later one must not be offered before it."""
+    def _forget(self, message: Message) -> dict[str, str]:
+        """Drop a fresh message, and with it all of its group: a later one must not be offered before it.
+
+        Returns the receipts of the others, to give them back.
+        """
         group = message.attributes.get("MessageGroupId")
+        others = {}
         for key, other in list(self._fresh.items()):
             if key == message.id or (group is not None and other.attributes.get("MessageGroupId") == group):
+                others[key] = other.receipt
                 del self._fresh[key], self._in_hand[key]
+        others.pop(message.id)
+        return others
 
     def _report_extension(self, result: BatchResult) -> None:
         """One line when it begins to fail, however often it does."""

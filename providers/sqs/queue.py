@@ -11,7 +11,7 @@ from typing import Any
 from providers.sqs.address import QueueAddress, canonical_url
 from providers.sqs.client import SharedClient
 from providers.sqs.errors import receipt_is_gone
-from watchers.errors import SourceError
+from watchers.errors import SourceError, SourceUnavailable
 
 #: The service's limit of entries in one batch request.
 BATCH_LIMIT = 10
@@ -56,7 +56,7 @@ class Queue:
         if self._url is None:
             async with self._client.request(f"look up queue {self.address.name}", deadline=DEADLINE) as client:
                 answer = await client.get_queue_url(QueueName=self.address.name)
-            self._url = canonical_url(answer["QueueUrl"])
+                self._url = canonical_url(_of_the_service(answer)["QueueUrl"])
         return self._url
 
     async def receive(self, limit: int, *, wait: int, visibility: int) -> list[Message]:
@@ -71,7 +71,7 @@ class Queue:
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
-        return [_message(entry) for entry in answer.get("Messages", ())]
+            return [_message(entry) for entry in _of_the_service(answer).get("Messages", ())]
 
     async def delete(self, receipts: Mapping[str, str]) -> BatchResult:
         """Delete messages, given as receipts by message id."""
@@ -100,9 +100,17 @@ class Queue:
             url = await self.url()
             async with self._client.request(f"{operation} on {self.address.name}", deadline=DEADLINE) as client:
                 answer = await getattr(client, operation)(QueueUrl=url, Entries=entries)
+                return _batch_result(_of_the_service(answer), [identifier for identifier, _ in items])
         except SourceError as error:
             return BatchResult(failed={identifier: error for identifier, _ in items})
-        return _batch_result(answer, [identifier for identifier, _ in items])
+
+
+def _of_the_service(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``answer``, unless something else spoke in the service's place: a page of a proxy reads like "no messages"."""
+    kind = str(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("content-type", ""))
+    if kind and "json" not in kind and "xml" not in kind:
+        raise SourceUnavailable(f"the answer is {kind}, which is not the service's")
+    return answer
 
 
 def _batch_result(answer: Mapping[str, Any], identifiers: Sequence[str]) -> BatchResult:

@@ -15,7 +15,7 @@ from tests.contracts.harness import Break
 from tests.contracts.harness_sqs import CONNECTION, SqsHarness
 from tests.contracts.ledger import Driver, Ledger, driving, eventually
 from tests.services.moto import ACCOUNT, REGION
-from tests.services.proxy import HttpRequest, HttpResponse
+from tests.services.proxy import Forward, HttpRequest, HttpResponse
 from watchers.triggers import BaseEventTrigger
 
 pytestmark = [pytest.mark.sqs, pytest.mark.timeout(120)]
@@ -72,7 +72,7 @@ async def test_a_deletion_that_fails_for_one_entry_is_repeated(sqs: SqsHarness, 
     """One of ten entries is reported as failed, twice."""
     victims: list[str] = []
 
-    async def fail_one(request: HttpRequest, forward: object) -> HttpResponse | None:
+    async def fail_one(request: HttpRequest, forward: Forward) -> HttpResponse | None:
         if operation(request) != "DeleteMessageBatch" or len(victims) == 2:
             return None
         asked = json.loads(request.body)
@@ -80,7 +80,7 @@ async def test_a_deletion_that_fails_for_one_entry_is_repeated(sqs: SqsHarness, 
         victims.append(victim["ReceiptHandle"])
         response = HttpResponse(headers={"content-type": "application/x-amz-json-1.0"}, body=b'{"Successful": []}')
         if asked["Entries"]:
-            response = await forward(body=json.dumps(asked).encode())  # type: ignore[operator]
+            response = await forward(body=json.dumps(asked).encode())
         told = json.loads(response.body)
         told["Failed"] = [{"Id": victim["Id"], "Code": "InternalError", "SenderFault": False, "Message": "try again"}]
         return HttpResponse(headers=response.headers, body=json.dumps(told).encode())
@@ -119,7 +119,7 @@ async def test_a_store_slower_than_the_visibility_time_gets_one_delivery(sqs: Sq
 async def test_a_message_handed_out_again_while_in_hand_is_offered_once(sqs: SqsHarness, ledger: Ledger) -> None:
     """The heartbeat fails, so the visibility time runs out under a slow store."""
 
-    async def no_heartbeat(request: HttpRequest, forward: object) -> HttpResponse | None:
+    async def no_heartbeat(request: HttpRequest, forward: Forward) -> HttpResponse | None:
         heartbeat = operation(request) == "ChangeMessageVisibilityBatch"
         return refusal(500, "InternalError") if heartbeat else None
 
@@ -142,7 +142,7 @@ async def test_credentials_expire_the_service_fails_and_refuses_then_works(
     """Some 403, some 500, refused connections, then normal."""
     answers = [refusal(403, "ExpiredTokenException")] * denials + [refusal(500, "InternalError")] * failures
 
-    async def refuse(request: HttpRequest, forward: object) -> HttpResponse | None:
+    async def refuse(request: HttpRequest, forward: Forward) -> HttpResponse | None:
         return answers.pop(0) if answers else None
 
     sqs.proxy.rule = refuse
@@ -170,7 +170,7 @@ async def test_rotated_credentials_are_read_anew(
 ) -> None:
     variable = f"TIDEGATE_CONN_{CONNECTION.upper()}"
 
-    async def demand_new_key(request: HttpRequest, forward: object) -> HttpResponse | None:
+    async def demand_new_key(request: HttpRequest, forward: Forward) -> HttpResponse | None:
         return None if "Credential=newkey/" in request.headers["authorization"] else refusal(403, "ExpiredToken")
 
     async with driving(sqs.new_trigger(), ledger) as driver:
@@ -291,3 +291,85 @@ async def test_equal_settings_share_one_client(sqs: SqsHarness, ledger: Ledger) 
 
 def _several(sqs: SqsHarness) -> list[BaseEventTrigger]:
     return [sqs.new_trigger(max_messages=number) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("garbage", "kind"),
+    [
+        (b"<html>proxy</html>", "text/html"),
+        (b"{", "text/html"),
+        (b"[]", "application/json"),
+        (b"7", "application/json"),
+        (b'{"Messages": 7}', "application/json"),
+        (b'{"Messages": [{}]}', "application/json"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_an_outage(
+    sqs: SqsHarness, ledger: Ledger, garbage: bytes, kind: str
+) -> None:
+    """What a proxy or a captive portal puts in the service's place."""
+
+    async def talk_nonsense(request: HttpRequest, forward: Forward) -> HttpResponse | None:
+        receives = operation(request) == "ReceiveMessage"
+        return HttpResponse(headers={"content-type": kind}, body=garbage) if receives else None
+
+    sqs.proxy.rule = talk_nonsense
+    async with driving(sqs.new_trigger(), ledger) as driver:
+        await eventually(lambda: driver.status.consecutive >= 2)
+        sqs.proxy.rule = None
+        await sqs.send([b"1"])
+        await ledger.wait_for_events(1)
+        await sqs.administration.wait_for_counts(sqs.url, total=0)
+    assert driver.status.consecutive == 0
+
+
+async def test_a_server_that_does_not_wait_is_not_asked_without_pause(sqs: SqsHarness, ledger: Ledger) -> None:
+    async with driving(sqs.new_trigger(wait_time_seconds=0, receivers=1), ledger):
+        await eventually(lambda: count(sqs, "ReceiveMessage") >= 1)
+        began, polls = asyncio.get_running_loop().time(), count(sqs, "ReceiveMessage")
+        await eventually(lambda: count(sqs, "ReceiveMessage") >= polls + 3)
+        assert asyncio.get_running_loop().time() - began > 1
+        await sqs.send([b"1"])
+        await ledger.wait_for_events(1)
+
+
+async def test_a_mistake_of_ours_ends_the_trigger_instead_of_silencing_it(
+    sqs: SqsHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistake(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("providers.sqs.intake.Intake._take", mistake)
+    await sqs.send([b"1"])
+    generator = sqs.new_trigger().run()
+    with pytest.raises(ZeroDivisionError):
+        await anext(generator)
+
+
+async def test_a_message_lost_before_it_was_offered_comes_again_in_order(
+    ordered_sqs: SqsHarness, ledger: Ledger
+) -> None:
+    """The receipt of the first of a group becomes void while it waits: the group's others must not overtake it."""
+    sqs, voided = ordered_sqs, list[str]()
+
+    async def void_once(request: HttpRequest, forward: Forward) -> HttpResponse | None:
+        asked = json.loads(request.body)
+        if voided or operation(request) != "ChangeMessageVisibilityBatch" or len(asked["Entries"]) < 3:
+            return None
+        voided.append(asked["Entries"][1]["Id"])
+        told = json.loads((await forward()).body)
+        kept = [entry for entry in told["Successful"] if entry["Id"] not in voided]
+        failed = [{"Id": voided[0], "Code": "ReceiptHandleIsInvalid", "SenderFault": True, "Message": "void"}]
+        return HttpResponse(body=json.dumps({"Successful": kept, "Failed": failed}).encode())
+
+    sqs.proxy.rule = void_once
+    ledger.close_gate()
+    async with driving(sqs.new_trigger(receivers=1), ledger):
+        await sqs.send([b'"held"'], lanes=["one"])
+        await ledger.wait_for_offer(1)
+        await sqs.send([b"1", b"2"], lanes=["two", "two"])
+        await eventually(lambda: bool(voided))
+        ledger.open_gate()
+        await ledger.wait_for_events(3)
+        await sqs.administration.wait_for_counts(sqs.url, total=0)
+    assert [event.payload["value"] for event in ledger.offered] == ["held", 1, 2]
