@@ -17,7 +17,7 @@ from tests.contracts.ledger import Ledger, eventually
 from tests.services.fixtures_memory import memory_broker
 from tests.services.fixtures_sqs import moto_server
 
-__all__ = ["ledger", "memory_broker", "moto_server", "nothing_leaks", "source"]
+__all__ = ["broker", "ledger", "memory_broker", "moto_server", "nothing_leaks", "source"]
 
 #: Module and class of each harness, and the session fixtures that give it its broker.
 HARNESSES = {
@@ -45,12 +45,18 @@ async def nothing_leaks() -> AsyncIterator[None]:
     await eventually(lambda: _open_sockets() <= sockets, within=10)
 
 
-@pytest.fixture(params=_present())
-async def source(request: pytest.FixtureRequest, nothing_leaks: None) -> AsyncIterator[SourceHarness]:
+@pytest.fixture(scope="session", params=_present())
+def broker(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """Each source's name with its broker. Of the session, so that it is older than what a test may not leave behind."""
+    return request.param, request.getfixturevalue(HARNESSES[request.param][2])
+
+
+@pytest.fixture
+async def source(broker: tuple[str, Any], nothing_leaks: None) -> AsyncIterator[SourceHarness]:
     """A harness with a fresh queue."""
-    module, class_name, broker_fixture = HARNESSES[request.param]
-    broker = request.getfixturevalue(broker_fixture)
-    harness: SourceHarness = getattr(importlib.import_module(module), class_name)(broker)
+    name, service = broker
+    module, class_name, _ = HARNESSES[name]
+    harness: SourceHarness = getattr(importlib.import_module(module), class_name)(service)
     await harness.start()
     try:
         yield harness

@@ -1,19 +1,29 @@
-"""Fixtures of SQS."""
+"""Fixtures of SQS, to import into a ``conftest.py``."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import atexit
+import functools
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.services.moto import MotoServer, SqsAdministration
 
 
+@functools.cache
+def _shared() -> MotoServer:
+    """One for the whole process, however many conftest files import the fixture."""
+    server = MotoServer()
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
 @pytest.fixture(scope="session")
-def moto_server() -> Iterator[MotoServer]:
-    """A moto server for the tests of this process."""
-    with MotoServer() as server:
-        yield server
+def moto_server() -> MotoServer:
+    """One moto server for all tests of this process; each uses queues of its own."""
+    return _shared()
 
 
 @pytest.fixture

@@ -27,8 +27,7 @@ class MemoryBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        self._folder.cleanup()
+        self.close()
 
     @property
     def folder(self) -> Path:
@@ -55,3 +54,8 @@ class MemoryBroker:
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
+
+    def close(self) -> None:
+        """End it and remove its folder."""
+        self.stop()
+        self._folder.cleanup()
