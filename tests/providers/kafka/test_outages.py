@@ -135,7 +135,7 @@ async def test_stopping_while_it_connects_to_a_silent_broker_is_quick(kafka_serv
 
 async def test_an_absent_broker_floods_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="tidegate")
-    nowhere = KafkaClient(f"127.0.0.1:{free_port()}", None, None)
+    nowhere = KafkaClient(f"127.0.0.1:{free_port()}", admin=None, producer=None)
     async with driving(trigger(nowhere, "any"), Ledger()) as driver:
         await eventually(lambda: driver.status.consecutive >= 4)
     lines = [record for record in caplog.records if record.name.startswith("tidegate")]
