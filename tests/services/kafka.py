@@ -21,6 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 APACHE_KAFKA_VERSION = "4.4.0"
 SLF4J_VERSION = "2.0.20"
@@ -154,7 +155,7 @@ class KafkaService(ABC):
             assert guard.stdin is not None
             guard.stdin.close()
 
-    def __enter__(self) -> KafkaService:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -182,21 +183,35 @@ class ApacheKafka(KafkaService):
         if not config.exists():
             config.write_text(self._properties())
             cluster_id = "tidegate-" + hashlib.sha256(str(self.folder).encode()).hexdigest()[:13]
-            format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]
+            options = ["-t", cluster_id, "-c", str(config), *self.format_options()]
+            format_storage = [*java, "kafka.tools.StorageTool", "format", *options]
             done = subprocess.run(format_storage, cwd=self.folder, capture_output=True, check=False, timeout=120)
             if done.returncode:
                 raise BrokerUnavailable(f"storage could not be formatted: {done.stderr.decode(errors='replace')}")
         return [*java, "kafka.Kafka", str(config)]
 
+    def format_options(self) -> list[str]:
+        """More options of the tool that formats the storage."""
+        return []
+
+    def listeners(self) -> dict[str, tuple[int, str]]:
+        """Port and security protocol of each listener for clients."""
+        return {"PLAINTEXT": (self.port, "PLAINTEXT")}
+
+    def more_properties(self) -> dict[str, object]:
+        return {}
+
     def _properties(self) -> str:
+        clients = [f"{name}://127.0.0.1:{port}" for name, (port, _) in self.listeners().items()]
+        protocols = [f"{name}:{protocol}" for name, (_, protocol) in self.listeners().items()]
         values = {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join([*clients, f"CONTROLLER://127.0.0.1:{self.controller_port}"]),
+            "advertised.listeners": ",".join(clients),
+            "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
             "log.dirs": self.folder / "data",
             "auto.create.topics.enable": "false",
             "num.network.threads": 2,
@@ -217,6 +232,7 @@ class ApacheKafka(KafkaService):
             # A broker that comes back is let in only when the session of its former life has ended.
             "broker.session.timeout.ms": 1000,
             "broker.heartbeat.interval.ms": 200,
+            **self.more_properties(),
         }
         return "".join(f"{name}={value}\n" for name, value in values.items())
 
