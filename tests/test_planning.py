@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from app.domain.specs import BatchSpec, DagSpec, ScheduleSpec
 from app.domain.states import RunState
 from app.services import demand, runs
+from app.services.versions import versions_of
 from app.store import demand as demand_statements
 from app.store.database import Database
+from app.store.events import hot_of
 from app.store.wakeups import Notifier
+from tests.databases import database, fetch, notifier
 from tests.factories import make_asset, make_dag, make_version, on_assets, store_events, task
 
-
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    async with await Database.connect(database_url, pool_size=6) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def notifier(database: Database) -> AsyncIterator[Notifier]:
-    async with Notifier.open(database) as opened:
-        yield opened
-
-
-async def fetch(database: Database, query: str, *values: Any) -> list[Any]:
-    async with database.hot() as hot:
-        rows: list[Any] = await hot.fetch(query, *values)
-    return rows
+__all__ = ["database", "notifier"]
 
 
 async def plan_all(database: Database, notifier: Notifier) -> int:
@@ -84,9 +70,7 @@ async def end_runs(database: Database, dag_id: str, *, limit: int = 1000) -> int
 
 async def make(database: Database, dag_id: str, schedule: str | ScheduleSpec, **options: Any) -> None:
     async with database.hot() as hot:
-        await make_dag(
-            hot, dag_id, schedule=on_assets(schedule) if isinstance(schedule, str) else schedule, **options
-        )
+        await make_dag(hot, dag_id, schedule=on_assets(schedule) if isinstance(schedule, str) else schedule, **options)
 
 
 async def test_each_event_starts_one_run_with_its_tasks(database: Database, notifier: Notifier) -> None:
@@ -105,7 +89,9 @@ async def test_each_event_starts_one_run_with_its_tasks(database: Database, noti
     assert (run["logical_date"], run["run_type"], run["triggered_by"]) == (None, "asset_triggered", "asset")
     [dag] = await fetch(database, "SELECT has_demand FROM dag")
     assert dag["has_demand"] is False
-    changes = await fetch(database, "SELECT subject, to_state, count(*) AS n FROM state_change GROUP BY 1, 2 ORDER BY 1")
+    changes = await fetch(
+        database, "SELECT subject, to_state, count(*) AS n FROM state_change GROUP BY 1, 2 ORDER BY 1"
+    )
     assert [tuple(change) for change in changes] == [("run", "running", 3), ("task", "scheduled", 3)]
 
 
@@ -207,7 +193,7 @@ async def test_a_taken_run_id_is_replaced(database: Database) -> None:
     async with database.hot() as hot:
         dag = await demand_statements.lock_dag(hot, dag_id="d", patience=None)
         assert dag is not None
-        version = await demand.versions_of(database).get(hot, dag.current_version_id or 0)
+        version = await versions_of(database).get(hot, dag.current_version_id or 0)
         situation = await demand_statements.read_situation(hot, dag_id="d")
         await demand._group_pending(hot, dag=dag, version=version, situation=situation)
         made = await runs.start_ready_groups(hot, dag=dag, version=version, limit=5, suffix=lambda: next(suffixes))
@@ -238,7 +224,7 @@ async def test_a_paused_dag_starts_nothing_and_goes_on_in_order(database: Databa
 async def edit(database: Database, dag_id: str, schedule: ScheduleSpec) -> int:
     """Give the DAG a new schedule as the dag processor does, in one transaction; the events dropped."""
     async with database.transaction() as connection:
-        hot = await demand_statements.hot_of(connection)
+        hot = await hot_of(connection)
         spec = DagSpec(dag_id=dag_id, fileloc="pipeline.py", schedule=schedule, tasks=(task("work"),))
         await make_version(hot, spec)
         rows = await hot.fetch("SELECT asset_id FROM asset_reference WHERE dag_id = $1 AND kind = 'schedule'", dag_id)
@@ -369,11 +355,10 @@ async def test_a_dag_whose_row_is_busy_is_planned_all_the_same(database: Databas
     await make(database, "d", "a")
     await store_events(database, "a")
     planned: asyncio.Task[demand.PlanRound]
-    async with asyncio.TaskGroup() as group:
-        async with database.hot() as hot:
-            await hot.execute("SELECT 1 FROM dag FOR NO KEY UPDATE")
-            planned = group.create_task(demand.plan(database, notifier))
-            await asyncio.sleep(0.05)
+    async with asyncio.TaskGroup() as group, database.hot() as hot:
+        await hot.execute("SELECT 1 FROM dag FOR NO KEY UPDATE")
+        planned = group.create_task(demand.plan(database, notifier))
+        await asyncio.sleep(0.05)
     assert planned.result().runs == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,19 @@ _TASK_STATE = {
     Decision.SKIPPED: TaskState.SKIPPED,
     Decision.UPSTREAM_FAILED: TaskState.UPSTREAM_FAILED,
 }
+
+
+#: Ids that go into URLs, file names and templates without surprises. ``~`` means "all" in URLs.
+_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~:+@-]{0,249}")
+
+
+def checked_run_id(run_id: str) -> str:
+    """A run id of a caller's choice. Raises :class:`ValueError` with the rule."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise ValueError(
+            "a run id has at most 250 letters, digits and characters of _ . ~ : + @ -, the first a letter, a digit or _"
+        )
+    return run_id
 
 
 def random_suffix() -> str:

@@ -24,6 +24,7 @@ _ASSETS = dict.fromkeys(("Asset", "AssetAll", "AssetAny", "Metadata"), "app.sdk.
     "AssetWatcher": "watchers.watcher"
 }
 _TRIGGERS = dict.fromkeys(("BaseEventTrigger", "BaseTrigger", "TriggerEvent"), "watchers.triggers")
+_TEMPORAL = dict.fromkeys(("DateTimeTrigger", "TimeDeltaTrigger"), "watchers.temporal")
 _EXCEPTIONS = {
     "AirflowException": "builtins:Exception",
     "AirflowFailException": "app.sdk.errors:FailTask",
@@ -74,7 +75,12 @@ MODULES: dict[str, dict[str, str]] = {
     },
     "airflow.sdk.bases": {},
     "airflow.sdk.bases.operator": _OPERATORS | {"chain": "app.sdk.edges", "cross_downstream": "app.sdk.edges"},
+    "airflow.providers.standard.triggers": {},
+    "airflow.providers.standard.triggers.temporal": _TEMPORAL,
     "airflow.sdk.definitions": {},
+    "airflow.sdk.definitions.context": {"Context": "app.sdk.context", "get_current_context": "app.sdk.context"},
+    "airflow.triggers.temporal": _TEMPORAL,
+    "airflow.utils.context": {"Context": "app.sdk.context"},
     "airflow.sdk.definitions.asset": _ASSETS,
     "airflow.sdk.definitions.asset.metadata": {"Metadata": "app.sdk.assets"},
     "airflow.sdk.exceptions": _EXCEPTIONS,

@@ -98,7 +98,7 @@ def build_context(task: BaseOperator, order: AttemptOrder, gateway: TaskGateway,
     run = DagRun(order.run)
     instance = TaskInstance(task=task, order=order, run=run, gateway=gateway)
     params = {**dag.params, **task.params}
-    params.update({name: value for name, value in run.conf.items() if name in params})
+    params.update(run.conf)
     context = Context(
         conn=ConnectionAccess(),
         dag=dag,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from app.sdk.assets import Asset
 from app.sdk.edges import ordered
@@ -24,12 +24,11 @@ from app.sdk.scopes import announce, enter_dag, leave_dag
 if TYPE_CHECKING:
     from app.sdk.operators.base import BaseOperator
 
-Callbacks = Callable[..., Any] | Sequence[Callable[..., Any]] | None
-
 #: Arguments of the field's DAG that a file may keep; they do nothing here and a warning says so.
 _WITHOUT_EFFECT = frozenset({
     "access_control", "deadline", "default_view", "disable_bundle_versioning", "jinja_environment_kwargs",
-    "max_consecutive_failed_dag_runs", "orientation", "owner_links", "sla_miss_callback", "template_undefined",
+    "max_consecutive_failed_dag_runs", "on_failure_callback", "on_success_callback", "orientation",
+    "owner_links", "sla_miss_callback", "template_undefined",
 })  # fmt: skip
 
 
@@ -66,8 +65,6 @@ class DAG:
         template_searchpath: str | Sequence[str] | None = None,
         user_defined_macros: Mapping[str, Any] | None = None,
         user_defined_filters: Mapping[str, Any] | None = None,
-        on_success_callback: Callbacks = None,
-        on_failure_callback: Callbacks = None,
         **unknown: Any,
     ) -> None:
         self.dag_id = checked_identifier(dag_id, "dag_id")
@@ -77,6 +74,8 @@ class DAG:
         self.end_date = self._moment("end_date", end_date)
         self.max_active_runs = self._limit("max_active_runs", max_active_runs)
         self.max_active_tasks = self._limit("max_active_tasks", max_active_tasks)
+        if dagrun_timeout is not None and not isinstance(dagrun_timeout, timedelta):
+            raise DeclarationError(f"DAG {dag_id!r}: dagrun_timeout must be a timedelta, not {dagrun_timeout!r}")
         self.dagrun_timeout = dagrun_timeout
         self.catchup = bool(catchup)
         self.schedule = schedule
@@ -94,8 +93,6 @@ class DAG:
         self.template_searchpath = template_searchpath
         self.user_defined_macros = dict(user_defined_macros or {})
         self.user_defined_filters = dict(user_defined_filters or {})
-        self.on_success_callback = on_success_callback
-        self.on_failure_callback = on_failure_callback
         self.task_dict: dict[str, BaseOperator] = {}
         self.declared_at = _declaration_frame()
         announce(self)
@@ -103,7 +100,7 @@ class DAG:
     def _refuse_unknown(self, unknown: Mapping[str, Any]) -> None:
         for name in unknown:
             if name in _WITHOUT_EFFECT:
-                warnings.warn(f"DAG {self.dag_id!r}: {name} has no effect in Tidegate", stacklevel=3)
+                warnings.warn(f"DAG {self.dag_id!r}: {name} has no effect in this version of Tidegate", stacklevel=3)
                 continue
             known = [parameter for parameter in inspect.signature(DAG).parameters if parameter != "unknown"]
             close = difflib.get_close_matches(name, known, n=1)
@@ -185,6 +182,14 @@ class DAG:
 
     def __repr__(self) -> str:
         return f"<DAG: {self.dag_id}>"
+
+
+@overload
+def dag(function: Callable[..., Any], /) -> Callable[..., DAG]: ...
+
+
+@overload
+def dag(dag_id: str | None = None, /, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., DAG]]: ...
 
 
 def dag(dag_id: str | Callable[..., Any] | None = None, /, **options: Any) -> Any:

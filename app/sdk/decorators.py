@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, get_origin
+from typing import Any, ClassVar, get_origin, overload
 
 from app.sdk.errors import DeclarationError
 from app.sdk.late_values import XComArg
@@ -111,12 +111,30 @@ class TaskFunction:
 class _TaskDecorator:
     """``@task``, ``@task(...)`` and ``@task.bash``."""
 
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> TaskFunction: ...
+
+    @overload
+    def __call__(self, /, **options: Any) -> Callable[[Callable[..., Any]], TaskFunction]: ...
+
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         return self._decorate(function, DecoratedPythonOperator, options)
+
+    @overload
+    def python(self, function: Callable[..., Any], /) -> TaskFunction: ...
+
+    @overload
+    def python(self, /, **options: Any) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 
     def python(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """The same as ``@task``."""
         return self._decorate(function, DecoratedPythonOperator, options)
+
+    @overload
+    def bash(self, function: Callable[..., Any], /) -> TaskFunction: ...
+
+    @overload
+    def bash(self, /, **options: Any) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 
     def bash(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """The function returns a shell command, which is then run."""

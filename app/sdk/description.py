@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
+
 from app.domain.specs import AssetKey, AssetSpec, DagSpec, TaskSpec, TriggerSpec, WatcherSpec
 from app.sdk.assets import Asset
 from app.sdk.dag import DAG
@@ -24,6 +26,18 @@ def describe_dag(dag: DAG, *, root: Path, file: str) -> DagSpec:
         assets = _describe_assets(dag, root=root)
     except (DeclarationError, EncodingRefused, WatcherDeclarationError) as error:
         raise DeclarationError(f"DAG {dag.dag_id!r}: {error}") from error
+    return _checked(_spec(dag, tasks, assets, root=root, file=file))
+
+
+def _checked(spec: DagSpec) -> DagSpec:
+    """``spec`` as it will arrive, so that a value of a wrong type is told to its author."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(spec), type=DagSpec)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise DeclarationError(f"DAG {spec.dag_id!r}: a declared value is of a wrong kind: {error}") from error
+
+
+def _spec(dag: DAG, tasks: tuple[TaskSpec, ...], assets: tuple[AssetSpec, ...], *, root: Path, file: str) -> DagSpec:
     entry = str(root / file)
     return DagSpec(
         dag_id=dag.dag_id,
@@ -64,7 +78,7 @@ def _describe_task(task: BaseOperator) -> TaskSpec:
         queue=task.queue,
         inlets=tuple(asset.key for asset in task.inlets),
         outlets=tuple(asset.key for asset in task.outlets),
-        doc=task.doc,
+        doc=task.doc or task.doc_md,
         has_callbacks=any(
             (task.on_execute_callback, task.on_success_callback, task.on_failure_callback, task.on_retry_callback,
              task.on_skipped_callback)

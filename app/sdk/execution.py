@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from app.sdk.errors import FailTask, SkipTask, TaskTimeout
 from app.sdk.gateway import TaskGateway
 from app.sdk.interruptions import TaskTerminated, disarm, interruptible
 from app.sdk.late_values import RETURN_KEY
+from app.sdk.load_errors import sentence
 from app.sdk.operators.base import BaseOperator
 from app.sdk.task_log import task_log
 from app.sdk.xcom_values import encode_xcom
@@ -144,9 +144,4 @@ def _run_callbacks(callbacks: Any, context: Context, *, what: str) -> None:
 
 
 def _told(fault: BaseException) -> str:
-    """The error in a few lines: what, and the last places of the author's code."""
-    try:
-        sentence = "".join(traceback.format_exception_only(fault)).strip()
-    except Exception:  # noqa: BLE001 - the author's __str__ may fail
-        sentence = type(fault).__name__
-    return sentence.encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]
+    return sentence(fault).encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

@@ -65,6 +65,7 @@ def interruptible(seconds: float | None) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _main.task, _main.reason = None, None
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)}
     signal.signal(signal.SIGTERM, _handler(lambda: TaskTerminated("the attempt was asked to end (SIGTERM)")))
     signal.signal(
@@ -95,7 +96,6 @@ def _handler(make: Callable[[], BaseException]) -> Callable[[int, FrameType | No
             raise _main.reason or make()
         _main.reason = make()
         task.get_loop().call_soon_threadsafe(task.cancel)
-        signal.signal(signal.SIGALRM, _handler(lambda: _main.reason or make()))
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
     return handle

@@ -23,7 +23,7 @@ def located(error: BaseException, *, root: Path, file: str, line: int | None = N
     return LocatedError(
         file=found_file,
         line=found_line,
-        message=_shortened(redact_uri(_sentence(error)), _LONGEST_MESSAGE),
+        message=_shortened(redact_uri(sentence(error)), _LONGEST_MESSAGE),
         traceback=_shortened(redact_uri(_trimmed_traceback(error, trace, root=root)), _LONGEST_TRACEBACK),
     )
 
@@ -35,7 +35,8 @@ def refuse_oversize(path: Path) -> None:
         raise ValueError(f"the file is {size} bytes large; a pipeline file has at most {_LARGEST_FILE}")
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
+    """``error`` in one sentence: its kind and its text. Works for errors whose text cannot be made."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - the author's __str__ may fail

@@ -75,13 +75,13 @@ def run_dag_locally(
     event: Mapping[str, Any] | None = None,
     conf: Mapping[str, Any] | None = None,
     logical_date: datetime | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> LocalRunResult:
     """Load ``file`` (below the pipelines folder ``root``, by default its own folder) and run one of its DAGs.
 
     ``dag_id`` may be left out if the file has only one. ``event`` is the ``extra`` of an event of each asset of the
-    DAG's schedule, the cause of the run; give ``{"asset": name or uri, "extra": {…}}`` for one asset only. ``say`` gets each
-    line of the log; by default they go to standard output.
+    DAG's schedule, the cause of the run; give ``{"asset": name or uri, "extra": {…}}`` for one asset only. ``say`` gets
+    each line of the log; by default they go to standard output.
 
     Raises :class:`PipelineError` for a file that cannot be loaded, :class:`DeclarationError` for a DAG or event that
     does not fit.
@@ -106,7 +106,7 @@ def run_declared_dag(
     event: Mapping[str, Any] | None = None,
     conf: Mapping[str, Any] | None = None,
     logical_date: datetime | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> LocalRunResult:
     """Run ``dag`` once; see :func:`run_dag_locally`."""
     order = dag.topological_sort()
@@ -258,7 +258,7 @@ def _causes(dag: DAG, event: Mapping[str, Any], now: datetime) -> tuple[EventVal
 
 
 @contextlib.contextmanager
-def _log_to(say: Callable[[str], None] | None) -> Iterator[None]:
+def _log_to(say: Callable[[str], object] | None) -> Iterator[None]:
     """Write what tasks log as readable lines; what they print goes to standard output as it is."""
 
     class Lines(logging.Handler):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.domain.conditions import clauses, flatten
 from app.domain.schedules import PRESETS, check_schedule
 from app.domain.specs import BatchSpec, ScheduleKind, ScheduleSpec
 from app.sdk.assets import Asset, AssetAll, AssetAny, AssetSchedule, Batch, Condition, as_condition
@@ -60,9 +61,11 @@ def _asset_schedule(schedule: Any) -> ScheduleSpec:
         raise TypeError(f"schedule={schedule!r} is not understood; it may be {_FORMS}")
     declared = schedule if isinstance(schedule, AssetSchedule) else AssetSchedule(as_condition(schedule))
     condition = as_condition(declared.condition)
+    flat = flatten(condition.spec())
+    clauses(flat)  # refuses what the planner could not work with
     return ScheduleSpec(
         kind=ScheduleKind.ASSETS,
-        condition=condition.spec(),
+        condition=flat,
         batch=_batch_spec(declared.batch),
         summary=_summary(condition, outer=True),
     )

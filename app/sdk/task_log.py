@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 #: Longest event of a line, in characters; the middle of a longer one is left out.
 MAX_EVENT = 64 * 1024
@@ -29,7 +28,7 @@ class JsonLines(logging.Handler):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self.descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -53,15 +52,14 @@ class JsonLines(logging.Handler):
         data = (json.dumps(line) + "\n").encode("ascii")
         with contextlib.suppress(OSError):
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                data = data[os.write(self.descriptor, data) :]
 
 
 class _Printed(io.TextIOBase):
     """Stands for ``sys.stdout`` or ``sys.stderr``: each finished line becomes a line of the log."""
 
-    def __init__(self, lines: JsonLines, original: Any, *, level: str, logger: str) -> None:
+    def __init__(self, lines: JsonLines, *, level: str, logger: str) -> None:
         self._lines = lines
-        self._original = original
         self._level = level
         self._logger = logger
         self._rest = ""
@@ -72,12 +70,13 @@ class _Printed(io.TextIOBase):
         return "utf-8"
 
     @property
-    def buffer(self) -> Any:
-        """The descriptor's own bytes, for code that writes them; they land in the log as they are."""
-        return self._original.buffer
+    def buffer(self) -> io.FileIO:
+        """For code that writes bytes: they land in the log as they are."""
+        self.flush()
+        return io.FileIO(self._lines.descriptor, "wb", closefd=False)
 
     def fileno(self) -> int:
-        return int(self._original.fileno())
+        return self._lines.descriptor
 
     def isatty(self) -> bool:
         return False
@@ -101,8 +100,6 @@ class _Printed(io.TextIOBase):
             if self._rest:
                 rest, self._rest = self._rest, ""
                 self._lines.write(rest, level=self._level, logger=self._logger)
-        with contextlib.suppress(OSError, ValueError):
-            self._original.flush()
 
 
 @contextlib.contextmanager
@@ -130,8 +127,8 @@ def capture_into(lines: JsonLines) -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stdout, stderr = sys.stdout, sys.stderr
-    printed = _Printed(lines, stdout, level="info", logger="task.stdout")
-    complained = _Printed(lines, stderr, level="error", logger="task.stderr")
+    printed = _Printed(lines, level="info", logger="task.stdout")
+    complained = _Printed(lines, level="error", logger="task.stderr")
     root.handlers[:] = [lines]
     root.setLevel(logging.INFO)
     sys.stdout, sys.stderr = printed, complained

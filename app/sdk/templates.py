@@ -109,6 +109,8 @@ class _Renderer:
         for name in _quoted_names(message):
             if explanation := self._context.explains(name):
                 return explanation
+        if "TriggeringAssetEvents" in message:
+            return "triggering_asset_events: the key is an Asset, not str; in templates take .values() or .items()"
         if message.endswith("is undefined"):
             return f"{message}; known: {self._context.known()}"
         return message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from watchers.encoding import canonical_json
 from watchers.encoding_rules import decode_tagged, encode_value
 from watchers.errors import EncodingRefused
 from watchers.locations import Location
@@ -20,7 +19,9 @@ def encode_xcom(value: Any, *, name: str) -> str:
     Raises :class:`EncodingRefused` with the place in the value; ``name`` says what it is (``return value``).
     """
     try:
-        text = canonical_json(encode_value(value, Location.root(name)))
+        plain = encode_value(value, Location.root(name))
+        # The order of a dictionary is kept: nobody compares these texts, and authors print what comes back.
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
     except EncodingRefused as error:
         raise EncodingRefused(f"{error.reason}; an XCom takes plain values only", path=error.path) from None

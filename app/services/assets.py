@@ -63,11 +63,6 @@ class AssetPlan:
     def is_empty(self) -> bool:
         return not (self.missing or self.described or self.uses_added or self.uses_ended or self.links or self.queues)
 
-    @property
-    def unscheduled(self) -> frozenset[str]:
-        """The DAGs whose schedule loses an asset."""
-        return frozenset(use.dag_id for use in self.uses_ended if use.kind == "schedule")
-
 
 async def plan_assets(connection: Connection, declaration: Declaration) -> AssetPlan:
     """Compare the declaration with what is stored."""
@@ -117,8 +112,10 @@ async def apply_assets(connection: Connection, plan: AssetPlan, *, encrypt: Encr
         ordered = sorted(plan.uses_added, key=lambda use: (use.dag_id, use.kind, use.task_id or "", ids[use.asset]))
         await assets.insert_references(connection, [(use, ids[use.asset]) for use in ordered])
     await _settle_activity(connection, ids.values())
-    made = await _apply_links(connection, plan, ids=ids, encrypt=encrypt)
+    made, moved = await _apply_links(connection, plan, ids=ids, encrypt=encrypt)
     changed = await _settle_triggers(connection, plan, plan.affected | made)
+    if moved:
+        await asset_triggers.release(connection, moved, reason="it serves another asset now")
     return changed or bool(plan.links)
 
 
@@ -191,8 +188,12 @@ async def _settle_activity(connection: Connection, asset_ids: Collection[int]) -
 
 async def _apply_links(
     connection: Connection, plan: AssetPlan, *, ids: Mapping[AssetKey, int], encrypt: Encrypt
-) -> set[int]:
-    """Bring the links to what is declared; the triggers made for it."""
+) -> tuple[set[int], set[int]]:
+    """Bring the links to what is declared; the triggers made for it, and those that lost one link and got another.
+
+    The latter must start anew: a message in their hands was matched against the link that is gone, so taking it as
+    nobody's would lose it. Their owner is fenced, does not acknowledge it, and it comes again.
+    """
     difference, file_path = plan.links, plan.declaration.file_path
     trigger_ids = {identity: trigger.trigger_id for identity, trigger in plan.triggers.items()}
     fresh = {
@@ -205,6 +206,7 @@ async def _apply_links(
     for change in difference.updated:
         await watcher_links.update_link(connection, change)
     declared = dict(difference.declared)
+    lost: set[int] = set()
     for link, replaced in difference.created:
         trigger_id = trigger_ids[link.trigger.identity]
         if replaced is not None and link.trigger.identity in fresh:
@@ -217,8 +219,10 @@ async def _apply_links(
         await watcher_links.declare_links(connection, declared, file_path=file_path)
     if difference.ended:
         await watcher_links.end_declarations(connection, difference.ended, file_path=file_path)
-        await watcher_links.delete_undeclared(connection, difference.ended)
-    return {trigger_ids[identity] for identity in fresh}
+        lost.update(await watcher_links.delete_undeclared(connection, difference.ended))
+    made = {trigger_ids[identity] for identity in fresh}
+    gained = {trigger_ids[link.trigger.identity] for link, _ in difference.created}
+    return made, (gained & lost) - made
 
 
 def _new_trigger(link: WantedLink, encrypt: Encrypt) -> NewTrigger:

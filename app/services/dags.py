@@ -8,6 +8,7 @@ trace.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -24,14 +25,24 @@ from app.store.wakeups import Notifier
 
 __all__ = [
     "DagDefaults",
+    "KnownFiles",
     "SyncOutcome",
     "known_files",
     "mark_missing",
+    "mark_present",
     "record_import_error",
     "retire_missing",
     "set_paused",
     "sync_file",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFiles:
+    """Paths of pipeline files that the database knows, in order."""
+
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 async def sync_file(
@@ -89,10 +100,14 @@ async def record_import_error(database: Database, error: LocatedError, *, durati
     return await database.retrying(work)
 
 
-async def known_files(database: Database) -> list[str]:
-    """The pipeline files that were there when last looked at."""
+async def known_files(database: Database) -> KnownFiles:
+    """The pipeline files that were there when last looked at, and those in their grace period."""
     async with database.transaction() as connection:
-        return await dag_files.read_paths(connection)
+        found = await dag_files.read_paths(connection)
+    return KnownFiles(
+        present=tuple(path for path, missing in found if not missing),
+        missing=tuple(path for path, missing in found if missing),
+    )
 
 
 async def mark_missing(database: Database, paths: Collection[str]) -> tuple[str, ...]:
@@ -106,6 +121,17 @@ async def mark_missing(database: Database, paths: Collection[str]) -> tuple[str,
         return tuple(await dags.mark_missing(connection, await dags.read_of_files(connection, gone)))
 
     return await database.retrying(work)
+
+
+async def mark_present(database: Database, paths: Collection[str]) -> None:
+    """Missing files are there again: the grace period of their DAGs ends until they were read."""
+
+    async def work(connection: Connection) -> None:
+        await dags.lock_declarations(connection)
+        await dag_files.mark_present(connection, paths)
+        await dags.clear_missing(connection, await dags.read_of_files(connection, paths))
+
+    await database.retrying(work)
 
 
 async def retire_missing(

@@ -10,7 +10,7 @@ from app.domain.reconcile import Reference, assets_of, links_of, references_of, 
 from app.domain.schedules import next_due
 from app.domain.specs import DagSpec, LoadResult, LocatedError
 from app.services import demand
-from app.services.assets import AssetPlan, Declaration, Encrypt, apply_assets, lock_affected, plan_assets
+from app.services.assets import Declaration, Encrypt, apply_assets, lock_affected, plan_assets
 from app.store import assets, dags
 from app.store.dags import NewVersion, StoredDag
 from app.store.database import Connection
@@ -60,6 +60,14 @@ class _DagChange:
         return self.stored is None or not self.stored.is_active
 
     @property
+    def changes_condition(self) -> bool:
+        """Whether waiting demand has to be looked at anew."""
+        if self.stored is None:
+            return False
+        old, new = self.stored.spec.schedule, self.spec.schedule
+        return (old.condition, old.batch) != (new.condition, new.batch)
+
+    @property
     def changes_schedule(self) -> bool:
         return self.stored is None or self.starts_anew or _timing(self.stored.spec) != _timing(self.spec)
 
@@ -106,7 +114,7 @@ class FileSync:
             for plan in plans:
                 if await apply_assets(self._connection, plan, encrypt=encrypt):
                     self.topics.add("triggers")
-                await self._drop_unscheduled(plan)
+            await self._regroup()
         missing = await dags.mark_missing(self._connection, [row.dag_id for row in self._vanished])
         await self._warn()
         return SyncOutcome(versions=tuple(change.spec.dag_id for change in versions), missing=tuple(missing))
@@ -169,11 +177,12 @@ class FileSync:
             logical_date=due.logical_date if due else None,
         )
 
-    async def _drop_unscheduled(self, plan: AssetPlan) -> None:
-        for dag_id in sorted(plan.unscheduled):
-            scheduled = await assets.read_scheduled_assets(self._connection, dag_id)
-            await demand.drop_unscheduled(self._connection, dag_id, scheduled)
-            self.topics.add("demand")
+    async def _regroup(self) -> None:
+        """Demand that waits follows the schedule: what left it is dropped, the rest is grouped anew."""
+        for change in self._changes:
+            if change.changes_condition:
+                scheduled = await assets.read_scheduled_assets(self._connection, change.spec.dag_id)
+                await demand.drop_unscheduled(self._connection, change.spec.dag_id, scheduled)
 
     async def _warn(self) -> None:
         declared = [spec.dag_id for spec in self._result.dags]

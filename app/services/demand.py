@@ -12,16 +12,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from app.domain.demand import Batch, OpenBatch, batch_groups, group_arrivals
 from app.domain.states import GroupState
 from app.services import runs
 from app.services.versions import DagVersion, versions_of
 from app.store import demand as statements
-from app.store.database import Database, HotConnection
+from app.store.database import Connection, Database, HotConnection
 from app.store.demand import LockedDag, NewGroup, OpenGroup, Situation
 from app.store.errors import Conflict, DatabaseUnavailable
+from app.store.events import hot_of
+from app.store.statement_plans import plan_for_values
 from app.store.wakeups import Notifier
 
 #: Most runs started and most groups closed for one DAG before the next one has its turn.
@@ -39,6 +39,7 @@ class PlanRound:
     """What one turn of all DAGs did: ``more`` want another one, ``failed`` cannot be planned."""
 
     runs: int = 0
+    planned: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
 
@@ -90,6 +91,7 @@ class _Planner:
             return True
         if turn.runs:
             self._notifier.poke("tasks")
+        self.outcome.planned.append(dag_id)
         self.outcome.runs += turn.runs
         if turn.more:
             self.outcome.more.append(dag_id)
@@ -121,9 +123,11 @@ async def plan_dag(database: Database, hot: HotConnection, *, dag_id: str, patie
     started = await runs.start_queued(database, hot, dag=dag, limit=allowed) if situation.queued and allowed else 0
     if not version.instances:
         room, allowed = sys.maxsize, RUNS_PER_TURN  # such a run ends as it starts and takes no room
-    made, waiting = 0, situation.ready or grouped.closed > 0
+    made, waiting = 0, situation.ready + grouped.closed > 0
     if waiting and allowed > started:
-        made, waiting = await runs.start_ready_groups(hot, dag=dag, version=version, limit=allowed - started)
+        limit = allowed - started
+        await plan_for_values(hot, rows=min(limit, situation.ready + grouped.closed))
+        made, waiting = await runs.start_ready_groups(hot, dag=dag, version=version, limit=limit)
     has_demand = waiting or grouped.unplanned
     if dag.has_demand != has_demand or dag.last_group != grouped.last_group:
         await statements.finish_planning(hot, dag_id=dag_id, last_group=grouped.last_group, has_demand=has_demand)
@@ -155,6 +159,7 @@ async def _group_pending(hot: HotConnection, *, dag: LockedDag, version: DagVers
         now=dag.now,
         open_batch=OpenBatch(events=collecting.events, closes_at=collecting.closes_at) if collecting else None,
     )
+    await plan_for_values(hot, rows=len(pending))
     unplanned = len(batches) > GROUPS_PER_TURN
     batches = batches[:GROUPS_PER_TURN]
     if collecting is not None:
@@ -210,13 +215,19 @@ def _expect(found: int, wanted: int) -> None:
         raise Conflict(f"{wanted} events were to be grouped, {found} were still pending")
 
 
-async def drop_unscheduled(connection: AsyncConnection, dag_id: str, asset_ids: Collection[int]) -> int:
+async def next_moment(database: Database, *, after: datetime | None) -> tuple[datetime, float | None]:
+    """The database's clock, and the seconds to the next thing due by the clock after ``after`` (None: nothing)."""
+    async with database.hot() as hot:
+        return await statements.read_next_moment(hot, after=after)
+
+
+async def drop_unscheduled(connection: Connection | HotConnection, dag_id: str, asset_ids: Collection[int]) -> int:
     """A DAG's schedule changed within the caller's transaction: ``asset_ids`` are the assets it is scheduled on now.
 
     Waiting demand of other assets is dropped, visibly. What stays is grouped anew under the new schedule. Call it for
     each DAG whose condition or batch changed, also when its assets stayed the same. How many events were dropped.
     """
-    hot = await statements.hot_of(connection)
+    hot = await hot_of(connection)
     if await statements.lock_dag(hot, dag_id=dag_id, patience=LOCK_PATIENCE) is None:
         return 0
     dropped = await statements.drop_outside(hot, dag_id=dag_id, asset_ids=sorted(asset_ids), reason=LEFT_SCHEDULE)

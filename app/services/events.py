@@ -15,6 +15,7 @@ from app.services.deliveries import store_batch
 from app.services.posting import AssetNotFound, EventPoster, IdempotencyConflict, PostedEvent, body_digest, post_event
 from app.services.recording import message_identity, record
 from app.store import events as statements
+from app.store.database import HotConnection
 from app.store.events import Connection, EventRow
 
 __all__ = [
@@ -65,7 +66,7 @@ class OutletRefused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def record_outlet_events(
-    connection: Connection, *, events: Sequence[TaskOutletEvent]
+    connection: Connection | HotConnection, *, events: Sequence[TaskOutletEvent]
 ) -> list[OutletStored | OutletRefused]:
     """Record the events in the transaction that ends the task; answers stand in the same order.
 

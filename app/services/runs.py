@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
+from app.domain.runs import Advance, Instance, checked_run_id, make_run_id, random_suffix
 from app.domain.runs import advance as advance_run
-from app.domain.runs import make_run_id, random_suffix
 from app.domain.schedules import Due, next_due
 from app.domain.specs import DagSpec, ScheduleKind
-from app.domain.states import RunState, RunType, TaskState
-from app.kernel.errors import AlreadyExists, NotFound
-from app.services.versions import DagVersion, versions_of
+from app.domain.states import FINAL_TASK_STATES, RunState, RunType, TaskState
+from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
+from app.services.versions import DagVersion, UnusableVersion, versions_of
 from app.store import demand as demand_statements
 from app.store import runs as statements
 from app.store.database import Database, HotConnection
@@ -23,6 +21,7 @@ from app.store.demand import LockedDag
 from app.store.errors import Conflict, DatabaseUnavailable
 from app.store.runs import LockedRun, MadeRun, NewRun
 from app.store.wakeups import Notifier
+from watchers.payloads import encode_payload
 
 _ID_ATTEMPTS = 20
 
@@ -106,8 +105,7 @@ async def advance(database: Database, hot: HotConnection, *, runs: Sequence[Lock
     moves: list[tuple[int, TaskState, str]] = []
     ends: list[tuple[int, RunState]] = []
     for run in active:
-        version = await versions_of(database).get(hot, run.dag_version_id)
-        result = advance_run(version.graph, instances[run.id])
+        result = await _decide(database, hot, run=run, instances=instances[run.id])
         moves.extend(result.moves)
         if result.end is not None:
             ends.append((run.id, result.end))
@@ -119,14 +117,26 @@ async def advance(database: Database, hot: HotConnection, *, runs: Sequence[Lock
     return Advanced(scheduled=scheduled, ended=tuple(ended))
 
 
+async def _decide(database: Database, hot: HotConnection, *, run: LockedRun, instances: Sequence[Instance]) -> Advance:
+    try:
+        version = await versions_of(database).get(hot, run.dag_version_id)
+    except UnusableVersion as error:
+        # Nothing more can be started; the run fails once what works has ended.
+        waiting = [one.id for one in instances if one.state is TaskState.NONE]
+        working = any(one.state not in FINAL_TASK_STATES and one.state is not TaskState.NONE for one in instances)
+        moves = tuple((instance_id, TaskState.REMOVED, str(error)) for instance_id in waiting)
+        return Advance(moves=moves, end=None if working else RunState.FAILED)
+    return advance_run(version.graph, instances)
+
+
 async def _go_on_continuously(
     database: Database, hot: HotConnection, *, runs: Sequence[LockedRun], now: datetime
 ) -> None:
     for run in runs:
         if run.run_type != RunType.SCHEDULED:
             continue
-        version = await versions_of(database).get(hot, run.dag_version_id)
-        if version.spec.schedule.kind is ScheduleKind.CONTINUOUS:
+        version = versions_of(database).known(run.dag_version_id)
+        if version is not None and version.spec.schedule.kind is ScheduleKind.CONTINUOUS:
             await statements.set_next_run(hot, dag_id=run.dag_id, claimed=None, due=(now, now))
 
 
@@ -151,15 +161,23 @@ async def create_manual(database: Database, notifier: Notifier, request: ManualR
 
     Raises:
         NotFound: There is no such DAG.
+        InvalidRequest: The run id can be no run's.
+        PayloadRefused: ``conf`` is no JSON, too large or too deep.
         AlreadyExists: The DAG has a run of this id or logical date.
         UnusableVersion: The DAG's version cannot be read.
     """
-    made = await database.retrying_hot(lambda hot: _create_manual(database, hot, request))
+    if request.run_id is not None:
+        try:
+            checked_run_id(request.run_id)
+        except ValueError as error:
+            raise InvalidRequest(reason=str(error)) from error
+    conf = encode_payload(dict(request.conf or {}))
+    made = await database.retrying_hot(lambda hot: _create_manual(database, hot, request, conf=conf))
     notifier.poke("runs")
     return made
 
 
-async def _create_manual(database: Database, hot: HotConnection, request: ManualRun) -> MadeRun:
+async def _create_manual(database: Database, hot: HotConnection, request: ManualRun, *, conf: str) -> MadeRun:
     dag = await demand_statements.lock_dag(hot, dag_id=request.dag_id, patience=5.0)
     if dag is None or dag.current_version_id is None or not dag.is_active:
         raise NotFound(what=f"DAG {request.dag_id!r}")
@@ -179,7 +197,7 @@ async def _create_manual(database: Database, hot: HotConnection, request: Manual
         logical_date=request.logical_date,
         data_interval_start=request.data_interval_start or request.logical_date,
         data_interval_end=request.data_interval_end or request.logical_date,
-        conf=msgspec.json.encode(dict(request.conf or {})).decode(),
+        conf=conf,
         note=request.note,
         user=request.user,
     )
@@ -209,13 +227,15 @@ class DueRound:
     failed: dict[str, Exception]
 
 
-async def create_due(database: Database, notifier: Notifier) -> DueRound:
-    """Make the runs that are due by the clock; each is claimed once by replacing the DAG's next moment.
+async def create_due(database: Database, notifier: Notifier, *, skip: Collection[str] = ()) -> DueRound:
+    """Make the runs that are due by the clock, except those of DAGs in ``skip``.
+
+    Each is claimed once, by replacing the DAG's next moment under its row lock.
 
     A DAG at its limit of active runs is left until one ends.
     """
     async with database.hot() as hot:
-        due = await statements.read_due_dags(hot)
+        due = [dag_id for dag_id in await statements.read_due_dags(hot) if dag_id not in skip]
     outcome = DueRound(runs=0, failed={})
     for dag_id in due:
         try:

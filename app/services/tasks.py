@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from app.domain.orders import AttemptOrder, Failed, Outcome, OutletEvent, Skipped, Succeeded
@@ -22,6 +23,7 @@ from app.store import xcoms
 from app.store.database import Database, HotConnection
 from app.store.errors import Conflict, DatabaseUnavailable
 from app.store.runs import LockedRun
+from app.store.statement_plans import plan_for_values
 from app.store.tasks import End, Ended
 from app.store.wakeups import Notifier
 from app.store.xcoms import XComRow
@@ -91,10 +93,11 @@ async def claim(database: Database, *, owner_id: int, limit: int) -> list[Attemp
     """
 
     async def work(hot: HotConnection) -> list[AttemptOrder]:
-        dag_ids = await statements.lock_claimable_dags(hot)
-        if not dag_ids:
+        waiting = await statements.lock_claimable_dags(hot)
+        if not waiting:
             return []
-        claimed = await statements.claim(hot, owner_id=owner_id, dag_ids=dag_ids, limit=limit)
+        await plan_for_values(hot, rows=sum(waiting.values()))
+        claimed = await statements.claim(hot, owner_id=owner_id, dag_ids=sorted(waiting), limit=limit)
         return await orders_of(database, hot, owner_id=owner_id, claimed=claimed) if claimed else []
 
     return await database.retrying_hot(work) if limit > 0 else []
@@ -112,7 +115,7 @@ class StartedAttempt:
 async def mark_running(
     database: Database, *, owner_id: int, attempts: Sequence[StartedAttempt], hostname: str | None = None
 ) -> set[int]:
-    """Record starts; the task instances that may run. An attempt not among them has been taken away: end its process."""
+    """Record starts; the task instances that may run. An attempt not among them was taken away: end its process."""
     rows = [(attempt.task_instance_id, attempt.epoch, attempt.pid) for attempt in attempts]
     return await database.retrying_hot(
         lambda hot: statements.mark_running(hot, owner_id=owner_id, attempts=rows, hostname=hostname)
@@ -122,15 +125,16 @@ async def mark_running(
 async def finish(
     database: Database, notifier: Notifier, *, owner_id: int, reports: Sequence[AttemptReport]
 ) -> list[ReportResult]:
-    """End attempts: state, XComs, outlet events and what follows for their runs, in one transaction. One result a report, in order.
+    """End attempts: state, XComs, outlet events and what follows for their runs, in one transaction.
 
-    If one of them cannot be stored, each is stored by itself; one that cannot fails for that reason.
+    One result a report, in order. If one of them cannot be stored, each is stored by itself; one that cannot be stored
+    fails for that reason.
     """
     try:
         return await _finish_together(database, notifier, owner_id=owner_id, reports=reports)
     except (Conflict, DatabaseUnavailable):
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - one result that cannot be stored must not hold up the others
         if len(reports) > 1:
             return [
                 result
@@ -181,6 +185,7 @@ class _Ending:
         )
         if not locked:
             return
+        await plan_for_values(self._hot, rows=len(reports))
         ended = await self._end(reports, locked=locked)
         if not ended:
             return
@@ -189,6 +194,8 @@ class _Ending:
         await self._store_results([(one, by_id[one.id].outcome) for one in ended])
         # A slot of the DAG is free again, whatever the outcome.
         self.topics.add("tasks")
+        if TaskState.UP_FOR_RETRY in self.states.values():
+            self.topics.add("runs")  # the scheduler has a new moment to wait for
         touched = {one.dag_run_id for one in ended}
         advanced = await runs.advance(
             self._database, self._hot, runs=[run for run in locked if run.id in touched], now=locked[0].now
@@ -269,20 +276,18 @@ def _outlet_event(one: Ended, event: OutletEvent) -> TaskOutletEvent:
 
 
 def _end_of(report: AttemptReport, *, spec: TaskSpec | None, now: datetime) -> End:
-    match report.outcome:
-        case Succeeded():
-            return End(id=report.task_instance_id, epoch=report.epoch, state=TaskState.SUCCESS)
-        case Skipped(reason=reason):
-            note = _note(reason) or None
-            return End(id=report.task_instance_id, epoch=report.epoch, state=TaskState.SKIPPED, note=note)
-        case Failed(error=reason, retry=retry):
-            allowed = retry
-        case Lost(reason=reason):
-            allowed = True
-    state, due = TaskState.FAILED, None
+    outcome = report.outcome
+    end = partial(End, id=report.task_instance_id, epoch=report.epoch)
+    if isinstance(outcome, Succeeded):
+        return end(state=TaskState.SUCCESS)
+    if isinstance(outcome, Skipped):
+        return end(state=TaskState.SKIPPED, note=_note(outcome.reason) or None)
+    note = _note(outcome.reason if isinstance(outcome, Lost) else outcome.error)
+    allowed = isinstance(outcome, Lost) or outcome.retry
     if allowed and spec is not None and may_retry(try_number=report.try_number, max_tries=report.max_tries):
-        state, due = TaskState.UP_FOR_RETRY, now + timedelta(seconds=_delay(spec, report))
-    return End(id=report.task_instance_id, epoch=report.epoch, state=state, next_attempt_at=due, note=_note(reason))
+        due = now + timedelta(seconds=_delay(spec, report))
+        return end(state=TaskState.UP_FOR_RETRY, next_attempt_at=due, note=note)
+    return end(state=TaskState.FAILED, note=note)
 
 
 def _delay(spec: TaskSpec, report: AttemptReport) -> float:
@@ -324,12 +329,12 @@ async def give_back(
 
 
 async def fail_lost(database: Database, notifier: Notifier, *, owner_ids: Sequence[int], reason: str) -> int:
-    """These owners are gone: what had not started is given back, what ran is retried by its rule. How many attempts."""
+    """These owners are gone: what had not started is given back, what ran is retried by its rule; how many ran."""
     async with database.hot() as hot:
         owned = await statements.read_owned(hot, owner_ids=owner_ids)
     total = 0
     for owner_id in sorted({attempt.owner_id for attempt in owned}):
-        total += await give_back(database, notifier, owner_id=owner_id)
+        await give_back(database, notifier, owner_id=owner_id)
         reports = [
             AttemptReport(
                 task_instance_id=attempt.id,

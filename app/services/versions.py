@@ -60,6 +60,10 @@ class Versions:
         self._known.move_to_end(version_id)
         return known
 
+    def known(self, version_id: int) -> DagVersion | None:
+        """A version if it was used lately."""
+        return self._known.get(version_id)
+
 
 _VERSIONS: WeakKeyDictionary[Database, Versions] = WeakKeyDictionary()
 

@@ -33,10 +33,10 @@ async def upsert_file(
     )
 
 
-async def read_paths(connection: AsyncConnection) -> list[str]:
-    """The files known and not missing."""
-    statement = select(dag_file.c.path).where(dag_file.c.missing_since.is_(None)).order_by(dag_file.c.path)
-    return list((await connection.execute(statement)).scalars())
+async def read_paths(connection: AsyncConnection) -> list[tuple[str, bool]]:
+    """The files known, each with whether it is missing."""
+    statement = select(dag_file.c.path, dag_file.c.missing_since.is_not(None)).order_by(dag_file.c.path)
+    return [(path, missing) for path, missing in await connection.execute(statement)]
 
 
 async def is_missing(connection: AsyncConnection, file_path: str) -> bool:
@@ -54,6 +54,11 @@ async def mark_missing(connection: AsyncConnection, paths: Collection[str]) -> l
         .returning(dag_file.c.path)
     )
     return list((await connection.execute(statement)).scalars())
+
+
+async def mark_present(connection: AsyncConnection, paths: Collection[str]) -> None:
+    """Note that missing files are there again."""
+    await connection.execute(update(dag_file).where(among(dag_file.c.path, paths)).values(missing_since=None))
 
 
 async def delete_retired(connection: AsyncConnection) -> list[str]:

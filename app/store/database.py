@@ -135,6 +135,15 @@ class Database:
             _raise_translated(error)
 
     @asynccontextmanager
+    async def glance(self) -> AsyncIterator[HotConnection]:
+        """A bare connection outside any transaction: for single reads, which then cost one round trip each."""
+        try:
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+                yield connection
+        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
+            _raise_translated(error)
+
+    @asynccontextmanager
     async def session(self) -> AsyncIterator[HotConnection]:
         """A connection of its own outside the pools, for LISTEN and session locks; closed on exit."""
         try:

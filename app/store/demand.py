@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.demand import Arrival
 from app.domain.states import GroupState
@@ -38,11 +36,11 @@ class OpenGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a DAG has going: active runs, runs waiting to start, closed groups waiting, an open batch."""
+    """What a DAG has going: active runs, runs waiting to start, closed groups waiting (100 at most), an open batch."""
 
     running: int
     queued: int
-    ready: bool
+    ready: int
     warned: bool
     collecting: OpenGroup | None
 
@@ -54,16 +52,6 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True):
     state: GroupState
     closes_at: datetime | None
     event_ids: tuple[int, ...]
-
-
-async def hot_of(connection: AsyncConnection) -> HotConnection:
-    """The bare connection beneath a SQLAlchemy one, within its transaction.
-
-    SQLAlchemy begins the server's transaction with its first statement only; hence the statement.
-    """
-    await connection.execute(text("SELECT 1"))
-    raw = await connection.get_raw_connection()
-    return raw.driver_connection
 
 
 async def read_candidates(hot: HotConnection) -> list[str]:
@@ -116,7 +104,8 @@ async def read_situation(hot: HotConnection, *, dag_id: str) -> Situation:
         SELECT (SELECT count(*) FROM dag_run WHERE dag_id = $1 AND state = 'running') AS running,
                (SELECT count(*) FROM dag_run
                 WHERE dag_id = $1 AND state = 'queued' AND run_after <= clock_timestamp()) AS queued,
-               EXISTS (SELECT FROM demand_group WHERE dag_id = $1 AND state = 'ready') AS ready,
+               (SELECT count(*) FROM (SELECT FROM demand_group WHERE dag_id = $1 AND state = 'ready' LIMIT 100) AS r)
+                   AS ready,
                EXISTS (SELECT FROM dag_warning WHERE dag_id = $1 AND warning_type = 'planning') AS warned,
                g.id, g.events, g.closes_at
         FROM (SELECT) AS one

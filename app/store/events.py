@@ -63,8 +63,10 @@ class IdempotencyRow(msgspec.Struct, frozen=True, kw_only=True):
     event_id: int
 
 
-async def hot_of(connection: Connection) -> HotConnection:
-    """The bare connection beneath a SQLAlchemy one, in the same transaction."""
+async def hot_of(connection: Connection | HotConnection) -> HotConnection:
+    """The bare connection beneath a SQLAlchemy one, in the same transaction; a bare one is returned as it is."""
+    if not isinstance(connection, AsyncConnection):
+        return connection
     raw = await connection.get_raw_connection()
     hot = raw.driver_connection
     assert hot is not None

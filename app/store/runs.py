@@ -178,8 +178,10 @@ async def start_queued_runs(hot: HotConnection, *, dag_id: str, limit: int, now:
     rows = await hot.fetch(
         """
         WITH started AS (
-            UPDATE dag_run SET state = 'running', start_date = $3::timestamptz, last_scheduling_decision = $3::timestamptz
-            WHERE id IN (SELECT id FROM dag_run WHERE dag_id = $1 AND state = 'queued' AND run_after <= $3::timestamptz
+            UPDATE dag_run
+            SET state = 'running', start_date = $3::timestamptz, last_scheduling_decision = $3::timestamptz
+            WHERE id IN (SELECT id FROM dag_run
+                         WHERE dag_id = $1 AND state = 'queued' AND run_after <= $3::timestamptz
                          ORDER BY run_after, id LIMIT $2)
               AND state = 'queued'
             RETURNING id
@@ -200,7 +202,8 @@ async def lock_runs(hot: HotConnection, *, run_keys: Sequence[int]) -> list[Lock
     """Lock runs in id order: whoever advances several runs takes them in the same order."""
     rows = await hot.fetch(
         """
-        SELECT id, dag_id, run_id, run_type, dag_version_id, state, clock_timestamp() AS now FROM dag_run WHERE id = ANY($1::bigint[])
+        SELECT id, dag_id, run_id, run_type, dag_version_id, state, clock_timestamp() AS now FROM dag_run
+        WHERE id = ANY($1::bigint[])
         ORDER BY id FOR NO KEY UPDATE
         """,
         run_keys,

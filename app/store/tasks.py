@@ -1,4 +1,4 @@
-"""Statements about task instances: claimed, started, ended, given back. Each transition is guarded by owner and epoch."""
+"""Statements about task instances: claimed, started, ended, given back. Transitions are guarded by owner and epoch."""
 
 from __future__ import annotations
 
@@ -84,28 +84,30 @@ class OwnedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     max_tries: int
 
 
-async def lock_claimable_dags(hot: HotConnection) -> list[str]:
-    """DAGs, not paused, with scheduled tasks, each under a lock of this transaction. Those another executor is claiming from are left out.
+async def lock_claimable_dags(hot: HotConnection) -> dict[str, int]:
+    """DAGs, not paused, each with the number of its scheduled tasks and under a lock of this transaction.
 
+    Those another executor is claiming from at this moment are left out.
     A statement of its own: the claim that follows then counts active tasks after the locks were taken.
     """
     rows = await hot.fetch(
         """
         WITH waiting AS MATERIALIZED (
-            SELECT DISTINCT t.dag_id FROM task_instance t JOIN dag d USING (dag_id)
-            WHERE t.state = 'scheduled' AND NOT d.is_paused
+            SELECT t.dag_id, count(*) AS tasks FROM task_instance t JOIN dag d USING (dag_id)
+            WHERE t.state = 'scheduled' AND NOT d.is_paused GROUP BY t.dag_id
         )
-        SELECT dag_id FROM waiting WHERE pg_try_advisory_xact_lock($1::int, hashtext(dag_id))
+        SELECT dag_id, tasks FROM waiting WHERE pg_try_advisory_xact_lock($1::int, hashtext(dag_id))
         """,
         CLAIM_LOCK_SPACE,
     )
-    return [row[0] for row in rows]
+    return {row[0]: row[1] for row in rows}
 
 
 _CLAIM = """
 WITH room AS MATERIALIZED (
     SELECT d.dag_id, d.max_active_tasks,
-           (SELECT count(*) FROM task_instance a WHERE a.dag_id = d.dag_id AND a.state IN ('queued', 'running')) AS active
+           (SELECT count(*) FROM task_instance a
+            WHERE a.dag_id = d.dag_id AND a.state IN ('queued', 'running')) AS active
     FROM dag d WHERE d.dag_id = ANY($2::text[]) AND NOT d.is_paused
 ), ranked AS (
     SELECT t.id, t.priority_weight, t.scheduled_at, room.active, room.max_active_tasks,
@@ -163,7 +165,8 @@ async def read_causes(hot: HotConnection, *, run_keys: Sequence[int]) -> dict[in
 async def read_states(hot: HotConnection, *, run_keys: Sequence[int]) -> dict[int, dict[str, str]]:
     """States of the tasks of runs, by run and task."""
     rows = await hot.fetch(
-        "SELECT dag_run_id, task_id, state FROM task_instance WHERE dag_run_id = ANY($1::bigint[]) ORDER BY id", run_keys
+        "SELECT dag_run_id, task_id, state FROM task_instance WHERE dag_run_id = ANY($1::bigint[]) ORDER BY id",
+        run_keys,
     )
     found: dict[int, dict[str, str]] = {}
     for row in rows:

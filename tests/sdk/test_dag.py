@@ -59,6 +59,12 @@ def test_refused_schedules_name_the_dag(schedule: Any) -> None:
         DAG("d", schedule=schedule)
 
 
+def test_a_condition_with_too_many_alternatives_is_refused() -> None:
+    pairs = [Asset(f"left_{n}") | Asset(f"right_{n}") for n in range(12)]
+    with pytest.raises(DeclarationError, match=r"DAG 'd': .* more than 1,000 alternatives"):
+        DAG("d", schedule=pairs)
+
+
 def test_continuous_needs_one_run_at_a_time() -> None:
     assert DAG("d", schedule="@continuous", max_active_runs=1).schedule_spec.kind is ScheduleKind.CONTINUOUS
 
@@ -246,13 +252,13 @@ def test_default_args_reach_subclasses() -> None:
             self.target = target
 
     with DAG("d", default_args={"target": "there", "retries": 2, "owner": "me", "unknown": 1}):
-        plain = Copy(task_id="a")
+        plain = Copy(task_id="a")  # type: ignore[call-arg]
         with TaskGroup("g", default_args={"retries": 5}):
             grouped = Copy(task_id="b", target="here")
     assert (plain.target, plain.retries, plain.owner) == ("there", 2, "me")
     assert (grouped.target, grouped.retries) == ("here", 5)
     with pytest.raises(TypeError, match="given by name"):
-        EmptyOperator("a")  # type: ignore[misc]
+        EmptyOperator("a")  # type: ignore[call-arg]
 
 
 def test_task_groups() -> None:

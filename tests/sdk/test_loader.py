@@ -10,6 +10,7 @@ from app.domain.specs import LoadResult
 from app.sdk.errors import PipelineError
 from app.sdk.loader import LoadedFile, describe
 from watchers.describe import build_trigger
+from watchers.triggers import BaseEventTrigger
 
 Parse = Callable[[str], LoadResult]
 Write = Callable[[str, str], Path]
@@ -121,9 +122,14 @@ def test_any_file_name(name: str, write: Write, load: Load) -> None:
     import json
     import queue
 
-    write(name, "from app.sdk import DAG\nDAG('d')\n" + TRIGGER.replace("\n    ", "\n"))
+    declare = "DAG('d', schedule=Asset('a', watchers=[AssetWatcher('w', Mine(x=1))]))"
+    write(name, TRIGGER.replace("\n    ", "\n") + f"from app.sdk import *\n{declare}\n")
     loaded = load(name)
-    assert ids(describe(loaded)) == ["d"]
+    result = describe(loaded)
+    assert ids(result) == ["d"]
+    (watcher,) = result.dags[0].assets[0].watchers
+    assert watcher.trigger.in_bundle
+    assert isinstance(build_trigger(watcher.trigger.classpath, watcher.trigger.kwargs), BaseEventTrigger)
     assert sys.modules["queue"] is queue
     assert sys.modules["json"] is json
     assert sys.modules[loaded.module_name].__name__ == loaded.module_name
@@ -249,6 +255,23 @@ def test_watchers_become_specs(parse: Parse) -> None:
     assert watcher.trigger.in_bundle
     assert build_trigger(watcher.trigger.classpath, watcher.trigger.kwargs).kwargs["x"] == (1, 2)  # type: ignore[attr-defined]
     assert b.watchers == ()
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        "DAG('d', description=3)",
+        "DAG('d', is_paused_upon_creation='no')",
+        "with DAG('d'): EmptyOperator(task_id='t', queue=5)",
+        "with DAG('d'): EmptyOperator(task_id='t', priority_weight=None)",
+        "with DAG('d'): EmptyOperator(task_id='t', doc='\\ud800')",
+    ],
+)
+def test_values_of_a_wrong_kind(declare: str, parse: Parse) -> None:
+    result = parse(f"from app.sdk import *\n{declare}\n")
+    assert result.error is not None
+    assert "DAG 'd': a declared value is of a wrong kind" in result.error.message
+    assert result.error.line == 2
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ import pytest
 
 from app.domain.specs import LocatedError, ScheduleKind, ScheduleSpec, WatcherSpec
 from app.kernel.errors import NotFound
-from app.services.dags import DagDefaults, known_files, mark_missing, record_import_error, retire_missing, set_paused
+from app.services.dags import (
+    DagDefaults,
+    KnownFiles,
+    known_files,
+    mark_missing,
+    record_import_error,
+    retire_missing,
+    set_paused,
+)
 from app.store.database import Database
 from tests.declared import Declared, consumer, on, producer, trigger, watched
 
@@ -54,7 +62,7 @@ async def test_a_new_file_is_active_at_once(declared: Declared) -> None:
     assert (row.wanted, row.status, row.epoch, bytes(row.kwargs)) == (True, "unassigned", 0, b'sealed {"every": 1}')
     assert await declared.links() == {("orders", "tick", row.id)}
     assert await declared.active_assets() == {"x://orders"}
-    assert await known_files(declared.database) == ["a.py"]
+    assert await known_files(declared.database) == KnownFiles(present=("a.py",), missing=())
 
 
 async def test_the_same_declaration_writes_nothing(declared: Declared) -> None:
@@ -266,7 +274,7 @@ async def test_a_moved_file_takes_its_dags_along(declared: Declared) -> None:
     assert outcome.refused is None
     assert await declared.triggers() == [before]
     assert await retire(declared) == ()
-    assert await known_files(declared.database) == ["b.py"]
+    assert await known_files(declared.database) == KnownFiles(present=("b.py",), missing=())
     sources = await declared.rows("SELECT file_path FROM asset_watcher_source")
     assert [row.file_path for row in sources] == ["b.py"]
     await declared.sync("b.py", consumer("d", watched("one")))
@@ -287,7 +295,7 @@ async def test_a_vanished_file_is_retired_after_the_grace(declared: Declared) ->
     assert (await declared.one("SELECT is_active FROM dag")).is_active is False
     assert await declared.triggers() == []
     assert await declared.active_assets() == set()
-    assert await known_files(declared.database) == []
+    assert await known_files(declared.database) == KnownFiles(present=(), missing=())
     await declared.sync("a.py", consumer("d", one))
     assert (await declared.one("SELECT is_active FROM dag")).is_active is True
     assert await declared.active_assets() == {"x://one"}

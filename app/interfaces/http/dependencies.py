@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.interfaces.http.tokens import NotAuthenticated, Tokens
 from app.processes.host import Host
@@ -13,6 +14,7 @@ from app.store.listings.paging import Paging
 
 #: Larger offsets make no sense and do not fit the database's integers.
 LARGEST_OFFSET = 2**53
+_BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token of POST /auth/token")
 
 
 def the_host(request: Request) -> Host:
@@ -34,27 +36,26 @@ def the_poster(request: Request) -> EventPoster:
 
 
 def caller(
-    tokens: Annotated[Tokens, Depends(the_tokens)],
-    authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+    request: Request, _described: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
 ) -> str:
-    """The authenticated user; 401 without a good bearer token."""
-    scheme, _, token = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    """The user whom :class:`app.interfaces.http.guard.Authentication` found; 401 if it was passed by."""
+    found: str | None = request.scope.get("caller")
+    if found is None:
         raise NotAuthenticated("Not authenticated")
-    return tokens.user_of(token.strip())
+    return found
 
 
 def page(
-    host: Annotated[Host, Depends(the_host)],
-    limit: Annotated[int | None, Query(ge=0, le=LARGEST_OFFSET, description="Entries; capped")] = None,
+    host: HostOf,
+    *,
+    limit: Annotated[int | None, Query(ge=0, le=LARGEST_OFFSET, description="Entries, silently capped")] = None,
     offset: Annotated[int, Query(ge=0, le=LARGEST_OFFSET)] = 0,
     order_by: Annotated[list[str] | None, Query(description="Attribute; a leading - means descending")] = None,
 ) -> Paging:
     """Which part of a list is asked for."""
     settings = host.settings
-    asked = settings.page_limit_default if limit is None else limit
     # 0 asks for the default, as in the field.
-    size = min(asked or settings.page_limit_default, settings.page_limit_max)
+    size = min(limit or settings.page_limit_default, settings.page_limit_max)
     return Paging(limit=size, offset=offset, order_by=tuple(order_by or ()))
 
 

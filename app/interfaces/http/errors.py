@@ -1,36 +1,39 @@
-"""Every error is ``{"detail": …}`` with the right status; nothing leaves as a bare 500."""
+"""Every refusal is ``{"detail": …}`` with the right status."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from starlette.responses import Response
 
+from app.interfaces.http.answers import problem
 from app.interfaces.http.tokens import NotAuthenticated
 from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
-from app.kernel.telemetry import get_logger
-from app.store.errors import ConstraintViolated, DatabaseUnavailable, DataRefused
+from app.services.versions import UnusableVersion
+from app.store.errors import Conflict, ConstraintViolated, DatabaseUnavailable, DataRefused
 from app.store.listings.paging import UnknownOrder
 from watchers.errors import PayloadRefused
 
-_log = get_logger("api")
-
 #: Longest echo of a refused input, in characters.
 ECHO_LIMIT = 200
+#: Names of attributes whose refused value is not echoed.
+SECRET = frozenset({"password"})
 
 _STATUS: dict[type[Exception], int] = {
     NotFound: 404,
     AlreadyExists: 409,
-    InvalidRequest: 400,
+    InvalidRequest: 422,
+    UnusableVersion: 409,
     UnknownOrder: 400,
     PayloadRefused: 422,
     DataRefused: 422,
     ConstraintViolated: 409,
-    DatabaseUnavailable: 503,
+}
+_AWAY: dict[type[Exception], str] = {
+    DatabaseUnavailable: "the database is away; try again",
+    Conflict: "too many requests change the same thing; try again",
 }
 
 
@@ -38,51 +41,46 @@ def install(app: FastAPI) -> None:
     """Register the handlers."""
     for kind, status in _STATUS.items():
         app.add_exception_handler(kind, _answer(status))
+    for kind, detail in _AWAY.items():
+        app.add_exception_handler(kind, _try_again(detail))
     app.add_exception_handler(NotAuthenticated, _unauthenticated)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(Exception, _unexpected)
 
 
-def _answer(status: int) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    async def handler(_request: Request, error: Exception) -> JSONResponse:
-        headers = {"Retry-After": "1"} if status == 503 else None
-        detail = "the database is away; try again" if status == 503 else str(error)
-        if isinstance(error, PayloadRefused) and error.code == "size":
-            return JSONResponse({"detail": detail}, status_code=413)
-        return JSONResponse({"detail": detail}, status_code=status, headers=headers)
+def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handler(_request: Request, error: Exception) -> Response:
+        too_large = isinstance(error, PayloadRefused) and error.code == "size"
+        return problem(str(error), status=413 if too_large else status)
 
     return handler
 
 
-async def _unauthenticated(_request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, status_code=401, headers={"WWW-Authenticate": "Bearer"})
+def _try_again(detail: str) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handler(_request: Request, _error: Exception) -> Response:
+        return problem(detail, status=503, headers={"Retry-After": "1"})
+
+    return handler
 
 
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _unauthenticated(_request: Request, error: Exception) -> Response:
+    return problem(str(error), status=401, headers={"WWW-Authenticate": "Bearer"})
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = []
     for entry in error.errors():
-        place = {key: entry[key] for key in ("type", "loc", "msg") if key in entry}
-        place["input"] = _echo(entry.get("input"))
-        found.append(place)
-    return JSONResponse({"detail": jsonable_encoder(found)}, status_code=422)
+        place = list(entry["loc"])
+        hidden = SECRET.intersection(str(part) for part in place)
+        shown = {"type": entry["type"], "loc": place, "msg": entry["msg"]}
+        found.append(shown if hidden else {**shown, "input": _echo(entry.get("input"))})
+    return problem(found, status=422)
 
 
 def _echo(value: object) -> object:
-    """What was given, if it is small and plain; a body that was refused is not sent back whole."""
-    if value is None or isinstance(value, bool | int):
-        return value if not isinstance(value, int) or abs(value) < 2**63 else str(value)[:ECHO_LIMIT]
-    return str(value)[:ECHO_LIMIT].encode("utf-8", "replace").decode()
-
-
-async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    reference = uuid.uuid4().hex[:12]
-    _log.error(
-        "a request failed",
-        action="request_failed",
-        method=request.method,
-        path=request.url.path,
-        reference=reference,
-        exc_info=error,
-    )
-    return JSONResponse({"detail": f"internal error; the log has it under {reference}"}, status_code=500)
+    """What was given, if it is plain and short; a body that was refused is not sent back whole."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else None
+    return value[:ECHO_LIMIT] if isinstance(value, str) else None

@@ -1,15 +1,17 @@
-"""Limits that hold before a request reaches a route."""
+"""How large a body may be."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.interfaces.http.answers import send_problem
+
+#: How much of a body that is too large is read and thrown away, so that its sender gets to read the answer.
+DRAIN_LIMIT = 256 * 1024 * 1024
 
 
 class BodyLimit:
-    """Answers 413, naming both sizes, to bodies of more than ``limit`` bytes, announced or not."""
+    """Answers 413, naming the limit, to bodies of more than ``limit`` bytes, announced or not."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
@@ -20,43 +22,49 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not announced.isdigit():
-            await _answer(send, 400, "the header Content-Length is no number")
+        headers = dict(scope["headers"])
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > self._limit:
+            # Whoever asks before sending is told at once.
+            if b"expect" not in headers:
+                await _drain(receive, 0)
+            await self._refuse(send)
             return
-        if int(announced) > self._limit:
-            await self._refuse(send, int(announced))
-            return
-        await self._app(scope, *self._counting(receive, send))
+        await self._counted(scope, receive, send)
 
-    def _counting(self, receive: Receive, send: Send) -> tuple[Receive, Send]:
-        """``receive`` that ends the body at the limit, and ``send`` that then answers 413 whatever the route says."""
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; past the limit the body ends, and 413 is answered whatever the route says."""
         seen = 0
-        refused = False
 
-        async def counted() -> Message:
+        async def counting() -> Message:
             nonlocal seen
+            if seen > self._limit:
+                return {"type": "http.disconnect"}
             message = await receive()
             seen += len(message.get("body", b""))
-            return {"type": "http.disconnect"} if seen > self._limit else message
+            if seen > self._limit:
+                if message.get("more_body"):
+                    await _drain(receive, seen)
+                return {"type": "http.disconnect"}
+            return message
 
-        async def replaced(message: Message) -> None:
-            nonlocal refused
+        async def unless_refused(message: Message) -> None:
             if seen <= self._limit:
                 await send(message)
-            elif not refused:
-                refused = True
-                await self._refuse(send, seen)
 
-        return counted, replaced
+        await self._app(scope, counting, unless_refused)
+        if seen > self._limit:
+            await self._refuse(send)
 
-    async def _refuse(self, send: Send, size: int) -> None:
-        await _answer(send, 413, f"the body has {size} bytes or more; at most {self._limit} are accepted")
+    async def _refuse(self, send: Send) -> None:
+        await send_problem(
+            send, f"the body is larger than {self._limit} bytes", status=413, headers={"Connection": "close"}
+        )
 
 
-async def _answer(send: Send, status: int, detail: str) -> None:
-    body = json.dumps({"detail": detail}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
+async def _drain(receive: Receive, seen: int) -> None:
+    while seen <= DRAIN_LIMIT:
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body"):
+            return

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from app.domain.states import TaskState
+from app.interfaces.http.redaction import redacted
+from app.interfaces.http.xcoms import shown_value
+
+
+def shaped_asset(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An asset."""
+    return {**row, "extra": redacted(row["extra"])}
+
+
+def shaped_event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An event."""
+    return {**row, "extra": redacted(row["extra"])}
 
 
 def shaped_version(row: Mapping[str, Any], *, version_id: int) -> dict[str, Any]:
@@ -24,6 +37,36 @@ def duration(row: Mapping[str, Any]) -> float | None:
     if row["start_date"] is None or row["end_date"] is None:
         return None
     return float((row["end_date"] - row["start_date"]).total_seconds())
+
+
+def shaped_dag(row: Mapping[str, Any], *, folder: str) -> dict[str, Any]:
+    """A DAG with what its file declares."""
+    spec: Mapping[str, Any] = row["spec"] or {}
+    schedule: Mapping[str, Any] = spec.get("schedule") or {}
+    name = spec.get("display_name") or row["dag_id"]
+    return {
+        **row,
+        "dag_display_name": name,
+        "is_stale": not row["is_active"],
+        "description": spec.get("description"),
+        "fileloc": f"{folder}/{row['file_path']}",
+        "relative_fileloc": row["file_path"],
+        "timetable_summary": schedule.get("summary"),
+        "timetable_description": schedule.get("summary"),
+        "tags": [{"name": tag, "dag_id": row["dag_id"], "dag_display_name": name} for tag in spec.get("tags", ())],
+        "owners": list(spec.get("owners", ())),
+        "next_dagrun_logical_date": row["next_logical_date"],
+        "next_dagrun_run_after": row["next_run_at"],
+        "last_parsed_time": row["last_parsed_at"],
+        "bundle_version": row["bundle_digest"],
+        "catchup": bool(spec.get("catchup", False)),
+        "params": spec.get("params") or {},
+        "start_date": spec.get("start_date"),
+        "end_date": spec.get("end_date"),
+        "latest_dag_version": row["version_number"],
+        "asset_expression": schedule.get("condition"),
+        "tasks": [dict(task) for task in spec.get("tasks", ())],
+    }
 
 
 def shaped_run(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,10 +108,12 @@ def shaped_task(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def shaped_xcom(row: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """An XCom entry of a task instance."""
+def shaped_xcom(row: Mapping[str, Any], task: Mapping[str, Any], *, as_text: bool = False) -> dict[str, Any]:
+    """An XCom entry of a task instance; ``as_text`` gives its value as JSON text."""
+    value = shown_value(row["value"])
     return {
         **row,
+        "value": json.dumps(value) if as_text else value,
         "logical_date": task["logical_date"],
         "dag_id": task["dag_id"],
         "run_id": task["run_id"],

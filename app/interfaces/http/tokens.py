@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,8 +25,8 @@ class NotAuthenticated(Exception):
 class Tokens:
     """Checks the password and makes and checks tokens (JSON Web Tokens, RFC 7519)."""
 
-    secret: str
-    password: str
+    key: bytes
+    password: bytes
     lifetime: timedelta
 
     @classmethod
@@ -39,24 +40,30 @@ class Tokens:
             password = settings.admin_password.get_secret_value()
         else:
             password, _ = stored_secret(settings.home / "admin.password")
-        return cls(secret=secret, password=password, lifetime=timedelta(seconds=settings.token_lifetime))
+        return cls.of(secret, password, lifetime=settings.token_lifetime)
+
+    @classmethod
+    def of(cls, secret: str, password: str, *, lifetime: float) -> Tokens:
+        """Tokens signed with a secret of any length (RFC 7518 asks for a key of at least the digest's size)."""
+        key = hashlib.sha256(secret.encode()).digest()
+        return cls(key=key, password=password.encode(), lifetime=timedelta(seconds=lifetime))
 
     def issue(self, username: str, password: str) -> str:
         """A token for the right password; raises :class:`NotAuthenticated`, whichever part was wrong."""
-        right_user = secrets.compare_digest(username.encode(), b"admin")
-        right_password = secrets.compare_digest(password.encode(), self.password.encode())
+        right_user = secrets.compare_digest(username.encode("utf-8", "surrogatepass"), b"admin")
+        right_password = secrets.compare_digest(password.encode("utf-8", "surrogatepass"), self.password)
         if not (right_user and right_password):
             raise NotAuthenticated("wrong user name or password")
         now = utc_now()
         claims = {"sub": username, "aud": AUDIENCE, "iat": now, "exp": now + self.lifetime}
-        return jwt.encode(claims, self.secret, algorithm=ALGORITHM)
+        return jwt.encode(claims, self.key, algorithm=ALGORITHM)
 
     def user_of(self, token: str) -> str:
         """The user a token was given to; raises :class:`NotAuthenticated`."""
         try:
             claims = jwt.decode(
-                token, self.secret, algorithms=[ALGORITHM], audience=AUDIENCE, options={"require": ["exp", "sub"]}
+                token, self.key, algorithms=[ALGORITHM], audience=AUDIENCE, options={"require": ["exp", "sub"]}
             )
-        except jwt.InvalidTokenError as error:
+        except (jwt.InvalidTokenError, ValueError) as error:
             raise NotAuthenticated("the token is not valid (any more)") from error
         return str(claims["sub"])

@@ -16,6 +16,7 @@ from app.sdk.edges import Node
 from app.sdk.errors import DeclarationError
 from app.sdk.identifiers import checked_identifier
 from app.sdk.late_values import XComArg, find_results
+from app.sdk.params import param_values
 from app.sdk.scopes import current_dag, current_group
 
 if TYPE_CHECKING:
@@ -125,23 +126,22 @@ class BaseOperator(Node, metaclass=_OperatorType):
         self._refuse_unknown(unknown)
         self.owner = owner
         self.retries = self._whole("retries", retries or 0, least=0)
-        self.retry_delay = self._duration("retry_delay", retry_delay)
+        self.retry_delay = self._duration("retry_delay", retry_delay) or timedelta(0)
         self.retry_exponential_backoff = bool(retry_exponential_backoff)
-        self.max_retry_delay = None if max_retry_delay is None else self._duration("max_retry_delay", max_retry_delay)
+        self.max_retry_delay = self._duration("max_retry_delay", max_retry_delay)
         self.trigger_rule = self._rule(trigger_rule)
-        self.execution_timeout = (
-            None if execution_timeout is None else self._duration("execution_timeout", execution_timeout)
-        )
+        self.execution_timeout = self._duration("execution_timeout", execution_timeout)
         self.pool = pool or "default_pool"
         self.pool_slots = self._whole("pool_slots", pool_slots, least=1)
         self.priority_weight = priority_weight
         self.queue = queue or "default"
         self.inlets = self._assets("inlets", inlets)
         self.outlets = self._assets("outlets", outlets)
-        self.params = dict(params or {})
+        self.params = param_values(params or {})
         self.do_xcom_push = do_xcom_push
         self.multiple_outputs = multiple_outputs
-        self.doc = doc or doc_md
+        self.doc = doc
+        self.doc_md = doc_md
         self.on_execute_callback = on_execute_callback
         self.on_success_callback = on_success_callback
         self.on_failure_callback = on_failure_callback
@@ -149,12 +149,7 @@ class BaseOperator(Node, metaclass=_OperatorType):
         self.on_skipped_callback = on_skipped_callback
         self.upstream_task_ids: dict[str, None] = {}
         self.downstream_task_ids: dict[str, None] = {}
-        self.dag: DAG | None = None
-        owning = dag or (group.dag if group is not None else current_dag())
-        if owning is not None:
-            owning.add_task(self)
-        if group is not None:
-            group.add(self)
+        self._join(dag)
 
     def execute(self, context: Any) -> Any:
         """Do the work; what is returned becomes the task's XCom ``return_value``."""
@@ -227,6 +222,16 @@ class BaseOperator(Node, metaclass=_OperatorType):
         self.downstream_task_ids[downstream.task_id] = None
         downstream.upstream_task_ids[self.task_id] = None
 
+    def _join(self, dag: DAG | None) -> None:
+        """Become part of the DAG and group that the task is declared in."""
+        self.dag: DAG | None = None
+        group = self.task_group
+        owning = dag or (group.dag if group is not None else current_dag())
+        if owning is not None:
+            owning.add_task(self)
+        if group is not None:
+            group.add(self)
+
     def _refuse_unknown(self, unknown: Mapping[str, Any]) -> None:
         for name, value in unknown.items():
             if name in _IGNORED_WITH_WARNING:
@@ -242,7 +247,9 @@ class BaseOperator(Node, metaclass=_OperatorType):
             )
         return value
 
-    def _duration(self, name: str, value: Any) -> timedelta:
+    def _duration(self, name: str, value: Any) -> timedelta | None:
+        if value is None:
+            return None
         duration = timedelta(seconds=value) if isinstance(value, (int, float)) else value
         if not isinstance(duration, timedelta) or duration < timedelta(0):
             raise DeclarationError(

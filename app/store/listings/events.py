@@ -156,16 +156,13 @@ async def queued_events(
 
 
 async def list_dead_letters(
-    connection: AsyncConnection, paging: Paging, *, trigger_id: int | None = None, code: str | None = None
+    connection: AsyncConnection, paging: Paging, *, equal: Mapping[str, Any] | None = None
 ) -> Page:
     """Messages that could not become events, newest first; the kept bytes are not part of the list."""
-    columns = [dead_letter.c[name] for name in ("id", "trigger_id", "asset_id", "source", "key", "code", "reason")]
-    statement = select(*columns, dead_letter.c.raw_size, dead_letter.c.created_at, asset.c.name.label("asset_name"))
-    statement = statement.outerjoin(asset, asset.c.id == dead_letter.c.asset_id)
-    if trigger_id is not None:
-        statement = statement.where(dead_letter.c.trigger_id == trigger_id)
-    if code is not None:
-        statement = statement.where(dead_letter.c.code == code)
+    statement = _dead_letters()
+    for name, value in (equal or {}).items():
+        if value is not None:
+            statement = statement.where(dead_letter.c[name] == value)
     return await read_page(
         connection,
         statement,
@@ -174,3 +171,17 @@ async def list_dead_letters(
         default=[dead_letter.c.id.desc()],
         tie=dead_letter.c.id,
     )
+
+
+async def read_dead_letter(connection: AsyncConnection, letter_id: int) -> Mapping[str, Any] | None:
+    """One dead letter with the bytes that were kept (``raw``)."""
+    statement = _dead_letters().add_columns(dead_letter.c.raw).where(dead_letter.c.id == letter_id)
+    row = (await connection.execute(statement)).mappings().first()
+    return dict(row) if row else None
+
+
+def _dead_letters() -> Select[Any]:
+    columns = [dead_letter.c[name] for name in ("id", "trigger_id", "asset_id", "source", "key", "code", "reason")]
+    return select(
+        *columns, dead_letter.c.raw_size, dead_letter.c.created_at, asset.c.name.label("asset_name")
+    ).outerjoin(asset, asset.c.id == dead_letter.c.asset_id)

@@ -49,7 +49,7 @@ async def read_page(
 
 
 def _ordered(name: str, columns: Mapping[str, ColumnElement[Any]]) -> ColumnElement[Any]:
-    column = columns.get(name.lstrip("-"))
+    column = columns.get(name.removeprefix("-"))
     if column is None:
         raise UnknownOrder(f"cannot order by {name!r}; known: {', '.join(sorted(columns))}")
     return column.desc().nulls_last() if name.startswith("-") else column.asc().nulls_first()
@@ -60,8 +60,9 @@ def matches(column: ColumnElement[Any], pattern: str) -> ColumnElement[bool]:
     alternatives, ``~`` is everything."""
     if pattern == "~":
         return column.is_not(None)
-    alternatives = [part for part in pattern.split("|") if part.strip()]
-    return or_(*(column.ilike(f"%{part.strip()}%") for part in alternatives)) if alternatives else column.is_(None)
+    # A backslash is no escape here: it stands for itself.
+    alternatives = [part.strip().replace("\\", "\\\\") for part in pattern.split("|") if part.strip()]
+    return or_(*(column.ilike(f"%{part}%") for part in alternatives)) if alternatives else column.is_(None)
 
 
 def starts_with(column: ColumnElement[Any], prefix: str) -> ColumnElement[bool]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +39,14 @@ _TASK_ORDER: dict[str, ColumnElement[Any]] = {
 }
 
 
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
+
+
 def _runs() -> Select[Any]:
     return select(
         dag_run,
@@ -55,9 +64,9 @@ async def list_runs(
     states: Sequence[str] = (),
     run_types: Sequence[str] = (),
     run_id_pattern: str | None = None,
-    bounds: Mapping[str, tuple[datetime | None, datetime | None]] | None = None,
+    bounds: Sequence[tuple[str, str, datetime]] = (),
 ) -> Page:
-    """Runs, oldest first by default. ``bounds`` maps a moment of the run to its inclusive lower and upper bound."""
+    """Runs, oldest first by default. ``bounds`` are a moment of the run, ``gt gte lt lte``, and the bound."""
     statement = _runs()
     if dag_id is not None:
         statement = statement.where(dag_run.c.dag_id == dag_id)
@@ -67,11 +76,8 @@ async def list_runs(
         statement = statement.where(dag_run.c.run_type.in_(run_types))
     if run_id_pattern:
         statement = statement.where(matches(dag_run.c.run_id, run_id_pattern))
-    for name, (lower, upper) in (bounds or {}).items():
-        if lower is not None:
-            statement = statement.where(dag_run.c[name] >= lower)
-        if upper is not None:
-            statement = statement.where(dag_run.c[name] <= upper)
+    for name, comparison, bound in bounds:
+        statement = statement.where(_COMPARISONS[comparison](dag_run.c[name], bound))
     return await read_page(
         connection, statement, paging=paging, columns=_RUN_ORDER, default=[dag_run.c.id], tie=dag_run.c.id
     )

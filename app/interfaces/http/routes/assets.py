@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
-from pydantic import AwareDatetime
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.interfaces.http.dependencies import Caller, HostOf, PageOf, Poster
-from app.interfaces.http.schemas import AssetAnswer, AssetList, EventAnswer, EventBody, EventList, QueuedEventList
-from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
+from app.interfaces.http.dependencies import HostOf, PageOf, Poster
+from app.interfaces.http.redaction import redacted
+from app.interfaces.http.schemas.assets import (
+    AssetAnswer,
+    AssetList,
+    EventAnswer,
+    EventBody,
+    EventList,
+    QueuedEventAnswer,
+    QueuedEventList,
+)
+from app.interfaces.http.schemas.base import Moment
+from app.interfaces.http.shapes import shaped_asset, shaped_event
+from app.kernel.errors import AlreadyExists, NotFound
 from app.services import demand
+from app.services.named_assets import named_asset
 from app.store.listings import assets as listed
 from app.store.listings import events as listed_events
 from watchers.payloads import encode_payload
+
+
+class EventDeleted(AlreadyExists):
+    """The first request with this Idempotency-Key made event {event_id}, which has been deleted since."""
+
 
 router = APIRouter(tags=["Asset"])
 AssetId = Annotated[int, Path(ge=0, lt=2**63)]
@@ -27,7 +40,6 @@ AssetId = Annotated[int, Path(ge=0, lt=2**63)]
 async def get_assets(
     host: HostOf,
     page: PageOf,
-    _caller: Caller,
     name_pattern: str | None = None,
     name_prefix_pattern: str | None = None,
     uri_pattern: str | None = None,
@@ -47,14 +59,15 @@ async def get_assets(
             dag_ids=dag_ids or (),
             only_active=only_active,
         )
-    return AssetList.model_validate({"assets": found.rows, "total_entries": found.total})
+    return AssetList(
+        assets=[AssetAnswer.model_validate(shaped_asset(row)) for row in found.rows], total_entries=found.total
+    )
 
 
 @router.get("/assets/events")
 async def get_events(
     host: HostOf,
     page: PageOf,
-    _caller: Caller,
     asset_id: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
     source_dag_id: str | None = None,
     source_task_id: str | None = None,
@@ -62,10 +75,10 @@ async def get_events(
     source_map_index: Annotated[int | None, Query(ge=-1, lt=2**31)] = None,
     name_pattern: str | None = None,
     name_prefix_pattern: str | None = None,
-    timestamp_gt: AwareDatetime | None = None,
-    timestamp_gte: AwareDatetime | None = None,
-    timestamp_lt: AwareDatetime | None = None,
-    timestamp_lte: AwareDatetime | None = None,
+    timestamp_gt: Moment | None = None,
+    timestamp_gte: Moment | None = None,
+    timestamp_lt: Moment | None = None,
+    timestamp_lte: Moment | None = None,
 ) -> EventList:
     """List asset events, oldest first."""
     equal = {
@@ -87,106 +100,92 @@ async def get_events(
             before=timestamp_lt,
             before_or_at=timestamp_lte,
         )
-    return EventList.model_validate({"asset_events": found.rows, "total_entries": found.total})
+    return EventList(
+        asset_events=[EventAnswer.model_validate(shaped_event(row)) for row in found.rows], total_entries=found.total
+    )
 
 
 @router.post("/assets/events")
 async def post_event(
     host: HostOf,
     poster: Poster,
+    response: Response,
     body: EventBody,
-    _caller: Caller,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> EventAnswer:
-    """Make an event of an asset. With ``Idempotency-Key`` the same request again answers the first event."""
+    """Make an event of an asset. With ``Idempotency-Key`` the same request again answers the first event, and says so
+    in the header ``Idempotent-Replayed``."""
     settings = host.settings
     encode_payload(body.extra, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
-    async with host.database.transaction() as connection:
-        asset = await _named_asset(connection, body)
-    event_id = await poster.post(
-        asset_id=asset["id"],
-        extra=body.extra,
-        idempotency_key=idempotency_key,
-        body_digest=hashlib.sha256(body.model_dump_json().encode()).digest(),
+    asset = await named_asset(host.database, asset_id=body.asset_id, name=body.name, uri=body.uri)
+    posted = await poster.post(asset_id=asset.asset_id, extra=body.extra, idempotency_key=idempotency_key)
+    if posted.timestamp is None:
+        response.headers["Idempotent-Replayed"] = "true"
+        return await _first_event(host, posted.event_id)
+    # Nothing can have happened to it that the caller must know: its row is not read back.
+    return EventAnswer(
+        id=posted.event_id,
+        asset_id=asset.asset_id,
+        uri=asset.uri,
+        name=asset.name,
+        group=asset.group,
+        extra=redacted({**body.extra, "from_rest_api": True}),
+        source_map_index=-1,
+        created_dagruns=[],
+        timestamp=posted.timestamp,
     )
+
+
+async def _first_event(host: HostOf, event_id: int) -> EventAnswer:
     async with host.database.transaction() as connection:
         event = await listed_events.read_event(connection, event_id)
     if event is None:
-        raise NotFound(what=f"event {event_id} any more")
-    return EventAnswer.model_validate(event)
-
-
-async def _named_asset(connection: AsyncConnection, body: EventBody) -> Mapping[str, Any]:
-    """The one active asset a body names; 404, 409 or 400 with the reason."""
-    named = {key: value for key in ("asset_id", "name", "uri") if (value := getattr(body, key)) is not None}
-    if not named:
-        raise InvalidRequest(reason="name the asset by asset_id, name or uri")
-    found = await listed.find_assets(connection, **named)
-    if found and found[0]["is_active"]:
-        return found[0]
-    said = ", ".join(f"{key}={value!r}" for key, value in named.items())
-    if found:
-        raise AlreadyExists(f"the asset with {said} is not active: no DAG uses it now")
-    for key, value in named.items():
-        if len(named) > 1 and await listed.find_assets(connection, **{key: value}):
-            raise AlreadyExists(f"{said} do not name one and the same asset")
-    raise NotFound(what=f"asset with {said}")
+        raise EventDeleted(event_id=event_id)
+    return EventAnswer.model_validate(shaped_event(event))
 
 
 @router.get("/assets/{asset_id}")
-async def get_asset(host: HostOf, asset_id: AssetId, _caller: Caller) -> AssetAnswer:
+async def get_asset(host: HostOf, asset_id: AssetId) -> AssetAnswer:
     """One asset."""
     async with host.database.transaction() as connection:
         found = await listed.read_asset(connection, asset_id)
     if found is None:
         raise NotFound(what=f"asset {asset_id}")
-    return AssetAnswer.model_validate(found)
+    return AssetAnswer.model_validate(shaped_asset(found))
 
 
 @router.get("/assets/{asset_id}/queuedEvents")
-async def get_queued_of_asset(
-    host: HostOf, asset_id: AssetId, _caller: Caller, before: AwareDatetime | None = None
-) -> QueuedEventList:
+async def get_queued_of_asset(host: HostOf, asset_id: AssetId, before: Moment | None = None) -> QueuedEventList:
     """What waits of an asset, for any DAG."""
     return await _queued(host, asset_id=asset_id, before=before)
 
 
 @router.get("/dags/{dag_id}/assets/queuedEvents")
-async def get_queued_of_dag(
-    host: HostOf, dag_id: str, _caller: Caller, before: AwareDatetime | None = None
-) -> QueuedEventList:
+async def get_queued_of_dag(host: HostOf, dag_id: str, before: Moment | None = None) -> QueuedEventList:
     """What waits for a DAG."""
     return await _queued(host, dag_id=dag_id, before=before)
 
 
 @router.get("/dags/{dag_id}/assets/{asset_id}/queuedEvents")
-async def get_queued(
-    host: HostOf, dag_id: str, asset_id: AssetId, _caller: Caller, before: AwareDatetime | None = None
-) -> QueuedEventList:
+async def get_queued(host: HostOf, dag_id: str, asset_id: AssetId, before: Moment | None = None) -> QueuedEventList:
     """What waits of an asset for a DAG."""
     return await _queued(host, dag_id=dag_id, asset_id=asset_id, before=before)
 
 
 @router.delete("/assets/{asset_id}/queuedEvents", status_code=204, response_class=Response)
-async def delete_queued_of_asset(
-    host: HostOf, asset_id: AssetId, _caller: Caller, before: AwareDatetime | None = None
-) -> None:
+async def delete_queued_of_asset(host: HostOf, asset_id: AssetId, before: Moment | None = None) -> None:
     """Drop what waits of an asset, for any DAG."""
     await _delete(host, asset_id=asset_id, before=before)
 
 
 @router.delete("/dags/{dag_id}/assets/queuedEvents", status_code=204, response_class=Response)
-async def delete_queued_of_dag(
-    host: HostOf, dag_id: str, _caller: Caller, before: AwareDatetime | None = None
-) -> None:
+async def delete_queued_of_dag(host: HostOf, dag_id: str, before: Moment | None = None) -> None:
     """Drop what waits for a DAG."""
     await _delete(host, dag_id=dag_id, before=before)
 
 
 @router.delete("/dags/{dag_id}/assets/{asset_id}/queuedEvents", status_code=204, response_class=Response)
-async def delete_queued(
-    host: HostOf, dag_id: str, asset_id: AssetId, _caller: Caller, before: AwareDatetime | None = None
-) -> None:
+async def delete_queued(host: HostOf, dag_id: str, asset_id: AssetId, before: Moment | None = None) -> None:
     """Drop what waits of an asset for a DAG."""
     await _delete(host, dag_id=dag_id, asset_id=asset_id, before=before)
 
@@ -198,14 +197,14 @@ async def _queued(
         rows = await listed_events.queued_events(connection, dag_id=dag_id, asset_id=asset_id, before=before)
     if not rows:
         raise NotFound(what="queued event for this")
-    return QueuedEventList.model_validate({"queued_events": rows, "total_entries": len(rows)})
+    return QueuedEventList(
+        queued_events=[QueuedEventAnswer.model_validate(row) for row in rows], total_entries=len(rows)
+    )
 
 
 async def _delete(
     host: HostOf, *, dag_id: str | None = None, asset_id: int | None = None, before: datetime | None = None
 ) -> None:
-    dropped = await demand.delete_queued(
-        host.database, host.notifier, dag_id=dag_id, asset_id=asset_id, before=before
-    )
+    dropped = await demand.delete_queued(host.database, host.notifier, dag_id=dag_id, asset_id=asset_id, before=before)
     if not dropped:
         raise NotFound(what="queued event for this")

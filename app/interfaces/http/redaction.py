@@ -1,0 +1,27 @@
+"""Values that are secrets by the name they stand under are not shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watchers.masking import MASK
+
+#: Parts of a name that tell a secret, in lower case (the field's list).
+SENSITIVE = (
+    "access_token", "api_key", "apikey", "authorization", "passphrase", "passwd", "password", "private_key", "secret",
+    "token", "keyfile_dict", "service_account",
+)  # fmt: skip
+
+
+def redacted(value: Any) -> Any:
+    """``value`` with every member masked whose key tells a secret. ``value`` is JSON."""
+    if isinstance(value, dict):
+        return {key: MASK if _tells(key) and member else redacted(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [redacted(member) for member in value]
+    return value
+
+
+def _tells(key: str) -> bool:
+    name = key.lower()
+    return any(word in name for word in SENSITIVE)

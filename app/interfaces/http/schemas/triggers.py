@@ -1,0 +1,87 @@
+"""Triggers and dead letters."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from app.interfaces.http.schemas.base import Answer
+
+
+def _in_base64(raw: object) -> object:
+    return base64.b64encode(raw).decode() if isinstance(raw, bytes) else raw
+
+
+Base64Text = Annotated[str, BeforeValidator(_in_base64)]
+
+
+class TriggerWatcherAnswer(Answer):
+    """A watcher served by a trigger."""
+
+    name: str
+    asset_id: int
+    asset_name: str
+
+
+class TriggerAnswer(Answer):
+    """A trigger and how it does. Never its arguments."""
+
+    id: int
+    classpath: str
+    queue: str | None = None
+    created_date: datetime
+    triggerer_id: int | None = None
+    status: str
+    wanted: bool
+    restarts: int
+    start_count: int
+    events: int
+    duplicates: int
+    refused: int
+    last_event_at: datetime | None = None
+    last_error: str | None = None
+    last_error_at: datetime | None = None
+    consecutive_errors: int
+    next_attempt_at: datetime | None = None
+    watchers: list[TriggerWatcherAnswer]
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+
+
+class TriggerList(Answer):
+    """A page of triggers."""
+
+    triggers: list[TriggerAnswer]
+    total_entries: int
+
+
+class DeadLetterAnswer(Answer):
+    """A message that could not become an event."""
+
+    id: int
+    trigger_id: int | None = None
+    asset_id: int | None = None
+    asset_name: str | None = None
+    source: str | None = None
+    key: str | None = None
+    code: str
+    reason: str
+    raw_size: int | None = None
+    created_at: datetime
+
+
+class DeadLetterDetails(DeadLetterAnswer):
+    """A dead letter with what was kept of the message: its first bytes, in base64."""
+
+    raw: Base64Text | None = None
+
+
+class DeadLetterList(Answer):
+    """A page of dead letters."""
+
+    dead_letters: list[DeadLetterAnswer]
+    total_entries: int

@@ -1,0 +1,1 @@
+"""The dag processor: keeps the database to what the pipelines folder declares."""
