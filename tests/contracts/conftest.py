@@ -14,21 +14,22 @@ import pytest
 
 from tests.contracts.harness import SourceHarness
 from tests.contracts.ledger import Ledger, eventually
+from tests.services.fixtures_kafka import shared_kafka_service
 from tests.services.fixtures_memory import memory_broker
 from tests.services.fixtures_sqs import moto_server
 
-__all__ = ["broker", "ledger", "memory_broker", "moto_server", "nothing_leaks", "source"]
+__all__ = ["broker", "ledger", "memory_broker", "moto_server", "nothing_leaks", "shared_kafka_service", "source"]
 
 #: Module and class of each harness, and the session fixtures that give it its broker.
 HARNESSES = {
     "memory": ("tests.contracts.harness_memory", "MemoryHarness", "memory_broker"),
     "sqs": ("tests.contracts.harness_sqs", "SqsHarness", "moto_server"),
-    "kafka": ("tests.contracts.harness_kafka", "KafkaHarness", "kafka_broker"),
+    "kafka": ("tests.contracts.harness_kafka", "KafkaHarness", "kafka_service"),
 }
 
 
 def _present() -> list[Any]:
-    marks = {"sqs": [pytest.mark.sqs], "kafka": [pytest.mark.kafka]}
+    marks = {"sqs": [pytest.mark.sqs], "kafka": [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]}
     return [
         pytest.param(name, marks=marks.get(name, []))
         for name, (module, _, _) in HARNESSES.items()

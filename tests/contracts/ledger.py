@@ -41,7 +41,7 @@ class Ledger:
         self._changed = asyncio.Condition()
 
     def close_gate(self) -> None:
-        """Let no commit through until :meth:`open_gate`."""
+        """Let no commit of events through until :meth:`open_gate` (a first start may store its position)."""
         self._open.clear()
 
     def open_gate(self) -> None:
@@ -55,7 +55,8 @@ class Ledger:
 
     async def commit(self, items: Sequence[TriggerEvent | PositionUpdate]) -> None:
         """Store one unit; raises :class:`StoreFailed` while ``failures_left`` says so."""
-        await self._open.wait()
+        if any(isinstance(item, TriggerEvent) for item in items):
+            await self._open.wait()
         if self.failures_left:
             self.failures_left -= 1
             raise StoreFailed("the store is down")

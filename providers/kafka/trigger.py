@@ -1,0 +1,127 @@
+"""The trigger of Kafka topics: each message one event, positions stored with the events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from providers.kafka.positions import Positions
+from providers.kafka.settings import KafkaSettings, with_connection
+from watchers.connections import get_connection
+from watchers.errors import SourceError, SourceMisconfigured, WatcherError
+from watchers.triggers import BaseEventTrigger, Yielded
+
+if TYPE_CHECKING:
+    from providers.kafka.session import Session
+
+#: Pauses between attempts to connect, in seconds; the last one repeats.
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+
+
+class KafkaTrigger(BaseEventTrigger):
+    """Fires for each message of some topics of one Kafka cluster.
+
+    Arguments are those of :class:`providers.kafka.settings.KafkaSettings`, which says what they mean. Secrets belong in
+    the connection ``connection_id``: its host and port (unless ``bootstrap_servers`` are given), login and password
+    (for SASL), and any of this trigger's options in its extra values.
+
+    All partitions are read, assigned and not subscribed to, from the positions stored with the events. Committed
+    offsets of ``group_id`` are a copy that follows the store. Messages of one partition become events in their order.
+    Transactional messages count once committed. See :func:`providers.kafka.records.event_of` for the payload.
+    """
+
+    public_kwargs: ClassVar[frozenset[str]] = frozenset(
+        {
+            "auto_offset_reset",
+            "batch_size",
+            "bootstrap_servers",
+            "connection_id",
+            "group_id",
+            "metadata_refresh",
+            "request_timeout",
+            "sasl_mechanism",
+            "security_protocol",
+            "ssl_cafile",
+            "ssl_certfile",
+            "ssl_check_hostname",
+            "ssl_keyfile",
+            "topics",
+        }
+    )
+
+    def __init__(self, *, topics: Sequence[str] = (), bootstrap_servers: Sequence[str] = (), **options: Any) -> None:
+        self.settings = KafkaSettings(
+            topics=tuple(topics) if not isinstance(topics, str) else topics,  # type: ignore[arg-type]
+            bootstrap_servers=bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers),  # type: ignore[arg-type]
+            **options,
+        )
+        self._failing = False
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "providers.kafka.trigger.KafkaTrigger", self.settings.declared()
+
+    async def run(self) -> AsyncIterator[Yielded]:
+        # The client is imported by the process that runs the trigger, not by each that reads a pipeline file.
+        from providers.kafka.vendor_logs import tame_vendor_logs
+
+        tame_vendor_logs()
+        positions = Positions(self.positions)
+        attempt = 0
+        reported: SourceError | None = None
+        while True:
+            session: Session | None = None
+            failed = False
+            try:
+                session = await self._open(positions)
+                while True:
+                    batch = await session.next_batch()
+                    if batch is not None:
+                        yield batch.items
+                        session.stored(batch)
+                    if session.healthy:
+                        attempt = 0
+                        self._heal()
+                    elif session.trouble is not None and session.trouble is not reported:
+                        reported = session.trouble
+                        self._fail(reported)
+            except SourceError as error:
+                failed = True
+                self._fail(error)
+            finally:
+                if session is not None:
+                    await session.close(flush=not failed)
+            await asyncio.sleep(RETRY_PAUSES[min(attempt, len(RETRY_PAUSES) - 1)])
+            attempt += 1
+
+    async def _open(self, positions: Positions) -> Session:
+        from providers.kafka.session import Session
+
+        session = Session(self._resolved_settings(), positions=positions, log=self.log)
+        try:
+            await session.open()
+        except BaseException:
+            await session.close(flush=False)
+            raise
+        return session
+
+    def _resolved_settings(self) -> KafkaSettings:
+        """The settings with what their connection adds, looked up anew for each attempt: it may have been changed."""
+        settings = self.settings
+        if settings.connection_id is not None:
+            try:
+                settings = with_connection(settings, get_connection(settings.connection_id))
+            except WatcherError as error:
+                raise SourceMisconfigured(str(error)) from error
+        # A deferred task takes one event; more in its transaction would be passed over.
+        return settings if self.task_instance is None else replace(settings, batch_size=1)
+
+    def _fail(self, error: SourceError) -> None:
+        self._failing = True
+        self.status.failed(error)
+
+    def _heal(self) -> None:
+        if self._failing:
+            self._failing = False
+            self.status.recovered()
