@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# mypy: disable-error-code="unreachable,misc,unused-ignore"
 import asyncio
 import os
 import signal

@@ -207,7 +207,7 @@ async def test_a_killed_runner_loses_and_doubles_nothing(stage: Stage, tmp_path:
         _, asset = await stage.watch("Broker", folder=str(folder))
         ticker = (await stage.watch("Ticker", pause=0.2))[1]
         total = 0
-        for _ in range(4):
+        for _ in range(2):
             for _ in range(25):
                 (folder / f"{total:04}.msg").touch()
                 total += 1

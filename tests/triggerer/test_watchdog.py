@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.processes.triggerer.slot import Sample
 from app.processes.triggerer.watchdog import BlockWatch, ThreadState, place_of, section_of
 
@@ -10,7 +12,7 @@ SLEEPING = ThreadState(state="S", used=1.0)
 STOPPED = ThreadState(state="T", used=1.0)
 
 
-def looks(watch: BlockWatch, states: list[ThreadState | None], *, elapsed: float = 0.1) -> list[float]:
+def looks(watch: BlockWatch, states: Sequence[ThreadState | None], *, elapsed: float = 0.1) -> list[float]:
     """Blocked seconds after each look at the same sample, 0 where nobody is blamed."""
     watch.look(STUCK, None, elapsed=elapsed)
     answers = [watch.look(STUCK, state, elapsed=elapsed) for state in states]

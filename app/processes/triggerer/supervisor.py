@@ -33,6 +33,7 @@ LEAVE_SECONDS = 10.0
 #: count as failed. Before that they start again at once.
 _SHORT_LIFE = 5.0
 _FORGIVEN_DEATHS = 4
+_FORGIVEN_KILLS = 2
 
 _log = get_logger("triggerer")
 
@@ -347,10 +348,16 @@ class Supervisor:
         return self._short_lives[runner.key] > _FORGIVEN_DEATHS
 
     def _punish(self, held: Held, end: RunnerEnd) -> None:
-        """It executed when its runner died. A SIGKILL from outside may have met it by chance: the first is forgiven."""
-        held.strikes += 1
-        if not end.blamed and end.returncode == -signal.SIGKILL and held.strikes == 1 and not held.is_alone:
-            self._fail(held, "its runner was killed while it executed")
+        """It executed when its runner died. A SIGKILL may come from outside and meet it by chance: two are forgiven."""
+        held.strikes = 1 if self._was_healthy(held) else held.strikes + 1
+        if (
+            not end.blamed
+            and end.returncode == -signal.SIGKILL
+            and not held.is_alone
+            and held.strikes <= _FORGIVEN_KILLS
+        ):
+            self._logs.write(held.id, "its runner was killed while it executed; it starts again", level="warning")
+            self._start_again(held)
             return
         verb = "blocked" if end.blamed else "ended"
         place = f" at {held.blocked_at}" if end.blamed and held.blocked_at else ""
