@@ -15,8 +15,8 @@ from app.services.deliveries import store_batch
 from app.services.posting import AssetNotFound, EventPoster, IdempotencyConflict, PostedEvent, body_digest, post_event
 from app.services.recording import message_identity, record
 from app.store import events as statements
-from app.store.database import HotConnection
-from app.store.events import Connection, EventRow
+from app.store.database import Connection, HotConnection
+from app.store.events import EventRow
 
 __all__ = [
     "AssetNotFound",

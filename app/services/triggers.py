@@ -40,16 +40,6 @@ class ClaimedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     positions: dict[str, dict[str, str]] = {}
 
 
-class Restarted(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger about to start again in place: its new epoch, its code and where it stands now."""
-
-    epoch: int
-    bundle_digest: str | None
-    bundle_entry: str | None
-    watchers: tuple[WatcherFilter, ...]
-    positions: dict[str, dict[str, str]]
-
-
 async def claim(
     database: Database,
     keys: Keys,
@@ -96,34 +86,14 @@ async def owned(database: Database, owner_id: int) -> tuple[dict[int, OwnedRow],
 
 
 async def mark_running(
-    database: Database, *, owner_id: int, trigger_id: int, epoch: int
-) -> dict[str, dict[str, str]] | None:
-    """The trigger starts again after a pause; returns its positions as of now, None if it is no longer ours."""
+    database: Database, *, owner_id: int, triggers: Sequence[tuple[int, int]]
+) -> dict[int, dict[str, dict[str, str]]]:
+    """The ``(id, epoch)`` triggers start again; positions as of now of those that are still ours."""
 
-    async def work(hot: HotConnection) -> dict[str, dict[str, str]] | None:
-        if not await statements.start_again(hot, owner_id=owner_id, trigger_id=trigger_id, epoch=epoch):
-            return None
-        _, places = await _links(hot, [trigger_id])
-        return places.get(trigger_id, {})
-
-    return await database.retrying_hot(work)
-
-
-async def renew_epoch(database: Database, *, owner_id: int, trigger_id: int, epoch: int) -> Restarted | None:
-    """Start in place under the next epoch, so that what the old instance may still send is fenced. None: not ours."""
-
-    async def work(hot: HotConnection) -> Restarted | None:
-        renewed = await statements.raise_epoch(hot, owner_id=owner_id, trigger_id=trigger_id, epoch=epoch)
-        if renewed is None:
-            return None
-        watchers, places = await _links(hot, [trigger_id])
-        return Restarted(
-            epoch=renewed[0],
-            bundle_digest=renewed[1],
-            bundle_entry=renewed[2],
-            watchers=watchers.get(trigger_id, ()),
-            positions=places.get(trigger_id, {}),
-        )
+    async def work(hot: HotConnection) -> dict[int, dict[str, dict[str, str]]]:
+        ours = await statements.start_again(hot, owner_id=owner_id, triggers=triggers)
+        _, places = await _links(hot, sorted(ours))
+        return {id_: places.get(id_, {}) for id_ in ours}
 
     return await database.retrying_hot(work)
 

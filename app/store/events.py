@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.database import HotConnection
-
-#: A SQLAlchemy connection in a transaction, as `Database.transaction` gives it.
-Connection: TypeAlias = AsyncConnection
+from app.store.database import Connection, HotConnection
 
 PAUSED_REASON = "the DAG was paused when the event arrived"
 
@@ -65,7 +61,7 @@ class IdempotencyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 async def hot_of(connection: Connection | HotConnection) -> HotConnection:
     """The bare connection beneath a SQLAlchemy one, in the same transaction; a bare one is returned as it is."""
-    if not isinstance(connection, AsyncConnection):
+    if not isinstance(connection, Connection):
         return connection
     raw = await connection.get_raw_connection()
     hot = raw.driver_connection

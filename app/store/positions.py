@@ -45,16 +45,3 @@ async def positions_of(hot: HotConnection, *, trigger_ids: Sequence[int]) -> lis
         trigger_ids,
     )
     return [PositionRow(trigger_id=row[0], source=row[1], lane=row[2], position=row[3]) for row in rows]
-
-
-async def copy_positions(hot: HotConnection, *, from_trigger_id: int, to_trigger_id: int) -> None:
-    """Let a changed watcher's new trigger go on where the old one stood; what the new one has is kept."""
-    await hot.execute(
-        """
-        INSERT INTO source_position (trigger_id, source, lane, position, updated_at)
-        SELECT $2::bigint, source, lane, position, updated_at FROM source_position WHERE trigger_id = $1::bigint
-        ON CONFLICT (trigger_id, source, lane) DO NOTHING
-        """,
-        from_trigger_id,
-        to_trigger_id,
-    )

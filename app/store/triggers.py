@@ -43,8 +43,6 @@ class OwnedRow(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     epoch: int
     wanted: bool
-    status: str
-    bundle_digest: str | None
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +107,8 @@ async def filters_of(hot: HotConnection, *, trigger_ids: Sequence[int]) -> list[
 
 async def owned_triggers(hot: HotConnection, *, owner_id: int) -> list[OwnedRow]:
     """All triggers of an owner."""
-    rows = await hot.fetch(
-        "SELECT id, epoch, wanted, status, bundle_digest FROM trigger WHERE owner_id = $1::bigint", owner_id
-    )
-    return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2], status=row[3], bundle_digest=row[4]) for row in rows]
+    rows = await hot.fetch("SELECT id, epoch, wanted FROM trigger WHERE owner_id = $1::bigint", owner_id)
+    return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2]) for row in rows]
 
 
 async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Tally]) -> set[tuple[int, int]]:
@@ -131,7 +127,8 @@ async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Ta
         )
         UPDATE trigger t
         SET events = t.events + s.events, duplicates = t.duplicates + s.duplicates, refused = t.refused + s.refused,
-            last_event_at = CASE WHEN s.events > 0 THEN now() ELSE t.last_event_at END
+            last_event_at = CASE WHEN s.events > 0 THEN now() ELSE t.last_event_at END,
+            consecutive_errors = CASE WHEN s.events > 0 THEN 0 ELSE t.consecutive_errors END
         FROM said s JOIN held h ON h.id = s.trigger_id AND h.epoch = s.epoch
         WHERE t.id = s.trigger_id
         RETURNING t.id, s.epoch
@@ -205,10 +202,11 @@ async def release_triggers(hot: HotConnection, *, owner_id: int, triggers: Seque
     return {row[0] for row in rows}
 
 
-async def start_again(hot: HotConnection, *, owner_id: int, trigger_id: int, epoch: int) -> bool:
-    """running (it returned), backing_off or quarantined → running; counted as a restart. False: fenced."""
+async def start_again(hot: HotConnection, *, owner_id: int, triggers: Sequence[tuple[int, int]]) -> set[int]:
+    """running (it returned), backing_off or quarantined → running; counted as a restart. Those missing are fenced."""
     states = ["running", "backing_off", "quarantined"]
-    return bool(await hot.fetch(_START_AGAIN, owner_id, [trigger_id], [epoch], states))
+    ids, epochs = [each[0] for each in triggers], [each[1] for each in triggers]
+    return {row[0] for row in await hot.fetch(_START_AGAIN, owner_id, ids, epochs, states)}
 
 
 async def fail_trigger(
@@ -225,24 +223,6 @@ async def fail_trigger(
     states = ["running", "backing_off", "quarantined"]
     rows = await hot.fetch(_FAIL, owner_id, [trigger_id], [epoch], states, status, next_attempt_at, error)
     return bool(rows)
-
-
-async def raise_epoch(
-    hot: HotConnection, *, owner_id: int, trigger_id: int, epoch: int
-) -> tuple[int, str | None, str | None] | None:
-    """Start again in place (changed code, runner replaced): ``(new epoch, bundle digest, its entry)``; None: fenced."""
-    row = await hot.fetchrow(
-        """
-        UPDATE trigger t
-        SET epoch = epoch + 1, start_count = start_count + 1, restarts = restarts + 1
-        WHERE id = $2::bigint AND owner_id = $1::bigint AND epoch = $3::bigint
-        RETURNING epoch, bundle_digest, (SELECT entry FROM bundle b WHERE b.digest = t.bundle_digest)
-        """,
-        owner_id,
-        trigger_id,
-        epoch,
-    )
-    return None if row is None else (row[0], row[1], row[2])
 
 
 async def note_source(

@@ -155,17 +155,13 @@ async def test_transitions_are_guarded(
     assert await triggers.record_failure(database, **at, error="b\0ad", next_attempt_at=soon)
     row = (await world.fetch("SELECT status, next_attempt_at, last_error, consecutive_errors FROM trigger"))[0]
     assert tuple(row) == ("backing_off", soon, "b\\x00ad", 1)
-    assert await triggers.mark_running(database, **at) == {}
+    assert await triggers.mark_running(database, owner_id=job, triggers=[(trigger, claimed.epoch)]) == {trigger: {}}
     assert tuple((await world.fetch("SELECT status, restarts, start_count FROM trigger"))[0]) == ("running", 1, 2)
     stale = {**at, "owner_id": peer}
     assert not await triggers.record_failure(database, **stale, error="x", next_attempt_at=soon)
-    assert await triggers.mark_running(database, **stale) is None
+    assert await triggers.mark_running(database, owner_id=peer, triggers=[(trigger, claimed.epoch)]) == {}
     assert await triggers.release(database, notifier, owner_id=peer, triggers=[(trigger, claimed.epoch)]) == set()
-    renewed = await triggers.renew_epoch(database, **at)
-    assert renewed is not None
-    assert renewed.epoch == claimed.epoch + 1
-    assert not await triggers.record_failure(database, **at, error="x", next_attempt_at=soon)
-    assert await triggers.release(database, notifier, owner_id=job, triggers=[(trigger, renewed.epoch)]) == {trigger}
+    assert await triggers.release(database, notifier, owner_id=job, triggers=[(trigger, claimed.epoch)]) == {trigger}
     assert await world.value("SELECT status FROM trigger") == "unassigned"
 
 

@@ -1,0 +1,97 @@
+"""A trigger in the hands of this triggerer, and when it starts again after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from app.domain.deliveries import DeliveryItem, Position
+from app.kernel.backoff import Backoff
+from app.kernel.settings import Settings
+from app.processes.triggerer.messages import Start, Watch
+from app.processes.triggerer.runner import RunnerKey, RunnerKind, RunnerProcess
+from app.services.triggers import ClaimedTrigger, WatcherFilter
+
+
+class Phase(StrEnum):
+    """What a held trigger is doing."""
+
+    PAUSED = "paused"  #: Waits for its timer.
+    DUE = "due"  #: About to be started.
+    RUNNING = "running"  #: Sent to a runner.
+    LEAVING = "leaving"  #: Told to stop, because it is not wanted or not ours any more.
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """One trigger. ``failures`` counts since it was last healthy for long, ``strikes`` deaths while it executed."""
+
+    claimed: ClaimedTrigger
+    watchers: tuple[WatcherFilter, ...]
+    positions: dict[str, dict[str, str]]
+    phase: Phase = Phase.DUE
+    runner: RunnerProcess | None = None
+    failures: int = 0
+    strikes: int = 0
+    is_alone: bool = False
+    is_ours: bool = True
+    started_at: float = 0.0
+    #: Where it was when it last blocked its runner.
+    blocked_at: str = ""
+    timer: asyncio.TimerHandle | None = None
+    #: Parts of a yield that is not complete yet.
+    parts: list[DeliveryItem] = field(default_factory=list)
+    places: list[Position] = field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        """The trigger's id."""
+        return self.claimed.id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of our claim."""
+        return self.claimed.epoch
+
+    def runner_key(self) -> RunnerKey:
+        """In which runner it belongs."""
+        bundle = self.claimed.bundle_digest
+        if self.is_alone:
+            return RunnerKey(kind=RunnerKind.ALONE, bundle=bundle, trigger_id=self.id)
+        return RunnerKey(kind=RunnerKind.INSTALLED if bundle is None else RunnerKind.BUNDLE, bundle=bundle)
+
+    def start_frame(self) -> Start:
+        """What its runner is told."""
+        assert self.claimed.kwargs is not None
+        return Start(
+            trigger_id=self.id,
+            epoch=self.epoch,
+            classpath=self.claimed.classpath,
+            kwargs=self.claimed.kwargs,
+            identity=self.claimed.identity,
+            watchers=watches(self.watchers),
+            positions=self.positions,
+            entry=self.claimed.bundle_entry,
+        )
+
+    def forget_parts(self) -> None:
+        """An incomplete yield of a runner that is gone."""
+        self.parts.clear()
+        self.places.clear()
+
+    def cancel_timer(self) -> None:
+        """It will not start by itself any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def watches(filters: tuple[WatcherFilter, ...]) -> tuple[Watch, ...]:
+    """Watchers as a runner knows them."""
+    return tuple(Watch(id=each.id, when=each.when) for each in filters)
+
+
+def restart_backoff(settings: Settings) -> Backoff:
+    """Pauses between starts of a failing trigger."""
+    return Backoff(first=settings.trigger_restart_min, longest=settings.trigger_restart_max)

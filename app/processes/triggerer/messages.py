@@ -1,0 +1,128 @@
+"""Frames between the triggerer and its runners.
+
+The parent decides, the runner runs. ``epoch`` names the instance of a trigger: what a runner says under another epoch
+than the parent's is out of date. ``sequence`` names one yield within a runner.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.domain.deliveries import DeliveryItem, Position
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """A watcher of a trigger; ``when`` (JMESPath) None lets everything through."""
+
+    id: int
+    when: str | None = None
+
+
+# --------------------------------------------------------------------------------------------- from parent to runner
+
+
+class Configure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first frame. Sizes are bytes, durations seconds; ``bundle_root`` is the folder of custom code."""
+
+    job_id: int
+    max_payload_bytes: int
+    max_payload_depth: int
+    raw_limit: int
+    lease_seconds: float
+    stop_seconds: float
+    bundle_root: str | None = None
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Build the trigger and run it. ``positions`` are JSON texts by source and lane."""
+
+    trigger_id: int
+    epoch: int
+    classpath: str
+    kwargs: str
+    identity: str
+    watchers: tuple[Watch, ...]
+    positions: dict[str, dict[str, str]] = {}
+    entry: str | None = None
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Close the trigger; what it yielded before is still resolved, and it may acknowledge that."""
+
+    trigger_id: int
+    epoch: int
+
+
+class Rewatch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The trigger's watchers changed."""
+
+    trigger_id: int
+    epoch: int
+    watchers: tuple[Watch, ...]
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What was yielded under ``sequence`` is resolved; or ``fenced``: close the generator at its yield."""
+
+    trigger_id: int
+    sequence: int
+    fenced: bool = False
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The parent's lease was renewed. Without one for ``lease_seconds`` the runner closes everything and ends."""
+
+
+FromParent = Configure | Start | Stop | Rewatch | Resolved | Lease
+
+# --------------------------------------------------------------------------------------------- from runner to parent
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The runner serves. ``thread`` is the identifier of the thread that runs the triggers, as tracebacks show it."""
+
+    pid: int
+    thread: str
+
+
+class Yielded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A part of what a trigger yielded; the parts of one ``sequence`` come in order and the ``last`` completes it."""
+
+    trigger_id: int
+    epoch: int
+    sequence: int
+    items: tuple[DeliveryItem, ...] = ()
+    positions: tuple[Position, ...] = ()
+    last: bool = True
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The trigger is closed: it was stopped or returned (no ``error``), or failed. Texts are masked."""
+
+    trigger_id: int
+    epoch: int
+    stopped: bool = False
+    error: str | None = None
+    traceback: str | None = None
+
+
+class SourceState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The trigger's source fails, ``failures`` times in a row by now, or (no ``error``) answers again."""
+
+    trigger_id: int
+    epoch: int
+    failures: int
+    error: str | None = None
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A line for the trigger's log (0: the runner's own). ``timestamp`` is Unix time; the text is masked."""
+
+    trigger_id: int
+    level: str
+    logger: str
+    event: str
+    timestamp: float
+
+
+FromRunner = Ready | Yielded | Ended | SourceState | LogLine

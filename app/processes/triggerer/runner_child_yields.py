@@ -1,0 +1,173 @@
+"""What a trigger yielded, as items for the store: payloads encoded, filters applied, refusals explained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jmespath
+import jmespath.exceptions
+
+from app.domain.deliveries import DeliveryItem, Position, Refusal
+from app.kernel.frames import MAX_FRAME
+from app.processes.triggerer.messages import Configure, Watch
+from watchers.errors import PayloadRefused
+from watchers.payloads import encode_payload
+from watchers.triggers import BaseTrigger, PositionUpdate, TriggerEvent
+
+#: Longest key or source, in characters.
+LONGEST_NAME = 4096
+#: Largest position of a lane, as JSON.
+MAX_POSITION_BYTES = 65_536
+#: What one frame may carry, roughly; an item alone is always smaller than a frame.
+CHUNK_BYTES = 2 * 1024 * 1024
+_CHUNK_ITEMS = 2000
+
+
+class NotAnEvent(Exception):
+    """``run()`` yielded something that is no event."""
+
+
+class Yields:
+    """Encodes what one trigger yields; ``watch`` may be called again when its watchers change."""
+
+    def __init__(self, settings: Configure, *, default_source: str) -> None:
+        self._max_bytes = min(settings.max_payload_bytes, MAX_FRAME - 2 * 1024 * 1024)
+        self._max_depth = settings.max_payload_depth
+        self._raw_limit = settings.raw_limit
+        self._default_source = default_source
+        self._plain: tuple[int, ...] = ()
+        self._filtered: list[tuple[str, Any, tuple[int, ...]]] = []
+
+    def watch(self, watchers: Sequence[Watch]) -> None:
+        """From now on these watchers get what passes their filters."""
+        self._plain = tuple(each.id for each in watchers if each.when is None)
+        expressions = dict.fromkeys(each.when for each in watchers if each.when is not None)
+        self._filtered = [
+            (text, _compiled(text), tuple(each.id for each in watchers if each.when == text)) for text in expressions
+        ]
+
+    def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
+        """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why."""
+        together = yielded if isinstance(yielded, (list, tuple)) else (yielded,)
+        items: list[DeliveryItem] = []
+        positions: list[Position] = []
+        for each in together:
+            if isinstance(each, TriggerEvent):
+                items.append(self._item(each))
+            elif isinstance(each, PositionUpdate):
+                self._place(each, items=items, positions=positions)
+            else:
+                raise NotAnEvent(f"run() yielded {_described(each)}; it may yield TriggerEvent, or a list of them")
+        return items, positions
+
+    def _item(self, event: TriggerEvent) -> DeliveryItem:
+        source = self._default_source if event.source is None else event.source
+        for name, text in (("key", event.key), ("source", source)):
+            if text is not None and (not isinstance(text, str) or len(text) > LONGEST_NAME):
+                reason = f"the {name} is {_described(text)}; it must be a text of at most {LONGEST_NAME} characters"
+                return self._refused(event, Refusal(code=name, reason=reason), key=None, source=self._default_source)
+        key = None if event.key is None else _clean(event.key)
+        source = _clean(source)
+        try:
+            text = encode_payload(event.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
+        except PayloadRefused as refused:
+            return self._refused(event, Refusal(code=refused.code, reason=str(refused)), key=key, source=source)
+        watchers, refusals = self._passing(text)
+        raw = event.raw[: self._raw_limit] if refusals and event.raw is not None else None
+        return DeliveryItem(
+            payload=text,
+            watchers=watchers,
+            key=key,
+            source=source,
+            refusals=refusals,
+            raw=raw,
+            raw_size=None if raw is None or event.raw is None else len(event.raw),
+        )
+
+    def _passing(self, text: str) -> tuple[tuple[int, ...], tuple[Refusal, ...]]:
+        if not self._filtered:
+            return self._plain, ()
+        value = json.loads(text)
+        passing = list(self._plain)
+        refusals: list[Refusal] = []
+        for expression, compiled, watchers in self._filtered:
+            try:
+                if isinstance(compiled, Exception):
+                    raise compiled
+                found = compiled.search(value)
+            except Exception as error:  # noqa: BLE001 — an author's filter: that watcher gets a dead letter, others an event
+                reason = _clean(f"when={expression!r} failed: {type(error).__name__}: {error}")[:2000]
+                refusals += [Refusal(code="filter", reason=reason, watcher_id=each) for each in watchers]
+            else:
+                # False in JMESPath's sense; numbers, also 0, are true.
+                if found is not None and found is not False and found not in ("", [], {}):
+                    passing += watchers
+        return tuple(passing), tuple(refusals)
+
+    def _refused(self, event: TriggerEvent, refusal: Refusal, *, key: str | None, source: str) -> DeliveryItem:
+        raw, size = _raw(event, self._raw_limit)
+        return DeliveryItem(payload=None, key=key, source=source, refusals=(refusal,), raw=raw, raw_size=size)
+
+    def _place(self, update: PositionUpdate, *, items: list[DeliveryItem], positions: list[Position]) -> None:
+        for lane, value in update.lanes.items():
+            try:
+                text = encode_payload(value, max_bytes=MAX_POSITION_BYTES)
+            except PayloadRefused as refused:
+                reason = f"the position of lane {str(lane)[:200]!r}: {refused}"
+                items.append(DeliveryItem(payload=None, refusals=(Refusal(code="position", reason=reason),)))
+            else:
+                positions.append(Position(source=_clean(update.source), lane=_clean(lane), position=text))
+
+
+def chunks(items: Sequence[DeliveryItem]) -> Iterator[tuple[DeliveryItem, ...]]:
+    """The items in parts that fit a frame each; at least one part."""
+    part: list[DeliveryItem] = []
+    size = 0
+    for item in items:
+        weight = 4 * len(item.payload or "") if not (item.payload or "").isascii() else len(item.payload or "")
+        weight += len(item.raw or b"") + 9 * len(item.watchers) + 300
+        weight += sum(len(each.reason) * 4 for each in item.refusals)
+        if part and (size + weight > CHUNK_BYTES or len(part) >= _CHUNK_ITEMS):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(item)
+        size += weight
+    yield tuple(part)
+
+
+def default_source_of(trigger: BaseTrigger, *, classpath: str, identity: str) -> str:
+    """What names the source of events that name none."""
+    ask = getattr(trigger, "default_source", None)
+    named = ask() if ask is not None else None
+    return named if isinstance(named, str) else f"{classpath}:{identity}"
+
+
+def _compiled(expression: str) -> Any:
+    try:
+        return jmespath.compile(expression)
+    except jmespath.exceptions.JMESPathError as error:
+        return error
+
+
+def _raw(event: TriggerEvent, limit: int) -> tuple[bytes | None, int | None]:
+    """What a person may look at: the undecoded message, or what of the payload has a plain byte form."""
+    if isinstance(event.raw, (bytes, bytearray, memoryview)):
+        return bytes(event.raw[:limit]), len(event.raw)
+    payload = event.payload
+    if type(payload) is bytes:
+        return payload[:limit], len(payload)
+    if type(payload) is str:
+        return payload[:limit].encode("utf-8", "backslashreplace")[:limit], len(payload)
+    return None, None
+
+
+def _clean(text: Any) -> str:
+    """Text that a frame can carry: lone surrogates are spelled out, always the same way."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _described(value: Any) -> str:
+    size = f" of length {len(value)}" if isinstance(value, (str, bytes)) else ""
+    return f"a {type(value).__name__}{size}"

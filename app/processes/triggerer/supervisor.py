@@ -1,0 +1,372 @@
+"""The triggers of one lease: started, restarted, quarantined, closed; and the runners that run them.
+
+Everything here is plain code on the parent's loop: frames, ends of runners and timers come in, frames and writes go
+out. Writes to the database go through one queue, so that what is said about a trigger is stored in the order it
+happened; the database being away delays them and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from app.domain.deliveries import Delivery
+from app.kernel.clock import Clock
+from app.kernel.settings import Settings
+from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.triggerer.committer import Committer, Waiting
+from app.processes.triggerer.held import Held, Phase, restart_backoff, watches
+from app.processes.triggerer.messages import Ended, LogLine, Ready, Rewatch, SourceState, Stop, Yielded
+from app.processes.triggerer.runner import RunnerEnd, RunnerKey, RunnerProcess
+from app.processes.triggerer.runners import Runners
+from app.processes.triggerer.trigger_logs import TriggerLogs
+from app.processes.triggerer.watchdog import Blocked, place_of
+from app.services.triggers import ClaimedTrigger, WatcherFilter
+from app.store.triggers import OwnedRow
+
+#: Longest that a trigger told to stop may take before its runner is replaced, in seconds.
+LEAVE_SECONDS = 10.0
+#: After so many runners in a row that lived shorter than this (in seconds), with nobody to blame, all of their triggers
+#: count as failed. Before that they start again at once.
+_SHORT_LIFE = 5.0
+_FORGIVEN_DEATHS = 4
+_FORGIVEN_KILLS = 2
+
+_log = get_logger("triggerer")
+
+
+class Writes(Protocol):
+    """What the supervisor has written about its triggers, in order."""
+
+    def failed(self, held: Held, *, error: str, delay: timedelta, quarantined: bool) -> None:
+        """It failed and starts again after ``delay``."""
+        ...
+
+    def source(self, held: Held, *, error: str | None, failures: int) -> None:
+        """Its source fails or answers again."""
+        ...
+
+    def start(self, due: Callable[[], list[Held]], then: Callable[[list[Held], dict[int, Any]], None]) -> None:
+        """Those due are about to start again; ``then`` gets them and the positions of those still ours."""
+        ...
+
+    def release(self, held: Held) -> None:
+        """It is given up."""
+        ...
+
+
+class Supervisor:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        committer: Committer,
+        runners: Runners,
+        logs: TriggerLogs,
+        writes: Writes,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._committer = committer
+        self._runners = runners
+        self._logs = logs
+        self._writes = writes
+        self._backoff = restart_backoff(settings)
+        self._held: dict[int, Held] = {}
+        self._due: set[int] = set()
+        self._short_lives: dict[RunnerKey, int] = {}
+        self._noise = LimitedLog(_log)
+        self.is_closing = False
+        #: Set while nothing is held.
+        self.empty = asyncio.Event()
+        self.empty.set()
+        runners.serve(on_frame=self._on_frame, on_output=self._on_output, on_end=self._on_end)
+
+    # ------------------------------------------------------------------------------------------ what is held
+
+    @property
+    def held(self) -> Mapping[int, Held]:
+        """The triggers of this triggerer by id."""
+        return self._held
+
+    def adopt(self, claimed: Iterable[ClaimedTrigger]) -> None:
+        """Start what was claimed."""
+        for each in claimed:
+            held = Held(claimed=each, watchers=each.watchers, positions=each.positions)
+            self._held[each.id] = held
+            self.empty.clear()
+            self._logs.write(each.id, f"claimed {each.classpath}, epoch {each.epoch}")
+            if each.kwargs is None:
+                self._fail(held, "its arguments cannot be decrypted: the encryption key was changed (NotDecryptable)")
+            else:
+                self._launch(held)
+
+    def refresh(self, rows: Mapping[int, OwnedRow], watchers: Mapping[int, tuple[WatcherFilter, ...]]) -> None:
+        """Follow what the rows say now: what is not ours or not wanted is closed, changed watchers are passed on."""
+        for held in list(self._held.values()):
+            row = rows.get(held.id)
+            if row is None or row.epoch != held.epoch:
+                held.is_ours = False
+                self._leave(held, "it is not ours any more")
+            elif not row.wanted:
+                self._leave(held, "nobody wants its events now")
+            elif watchers.get(held.id, ()) != held.watchers:
+                held.watchers = watchers.get(held.id, ())
+                if held.runner is not None and held.phase is Phase.RUNNING:
+                    frame = Rewatch(trigger_id=held.id, epoch=held.epoch, watchers=watches(held.watchers))
+                    held.runner.send(frame)
+
+    def close_all(self) -> None:
+        """Tell every trigger to stop; those that are not running are given up at once."""
+        self.is_closing = True
+        for held in list(self._held.values()):
+            self._leave(held, "the triggerer stops")
+
+    def forget_old_failures(self) -> None:
+        """What has been running for long enough after a failure is healthy again."""
+        for held in self._held.values():
+            if held.failures and held.phase is Phase.RUNNING and self._was_healthy(held):
+                held.failures = 0
+                self._writes.source(held, error=None, failures=0)
+
+    # -------------------------------------------------------------------------------------- starting and ending
+
+    def _launch(self, held: Held) -> None:
+        if self.is_closing or self._held.get(held.id) is not held or held.phase is Phase.LEAVING:
+            return
+        held.timer = None
+        held.phase = Phase.RUNNING
+        held.started_at = self._clock.monotonic()
+        held.forget_parts()
+        held.runner = self._runners.get(held.runner_key())
+        held.runner.send(held.start_frame())
+
+    def _start_again(self, held: Held) -> None:
+        """Its time has come (or another's death took it along): start with its positions as of now."""
+        held.timer = None
+        held.runner = None
+        held.phase = Phase.DUE
+        if not self._due:
+            self._writes.start(self._take_due, self._started)
+        self._due.add(held.id)
+
+    def _take_due(self) -> list[Held]:
+        due, self._due = self._due, set()
+        return [held for id_ in sorted(due) if (held := self._held.get(id_)) is not None and held.phase is Phase.DUE]
+
+    def _started(self, due: list[Held], positions: dict[int, Any]) -> None:
+        for held in due:
+            if held.phase is not Phase.DUE:
+                continue
+            if held.id not in positions:
+                self.fenced(held)
+                continue
+            held.positions = positions[held.id]
+            self._launch(held)
+
+    def fenced(self, held: Held) -> None:
+        """The database says that it is not ours: close it, silently."""
+        held.is_ours = False
+        self._leave(held, "it is not ours any more")
+
+    def _leave(self, held: Held, reason: str) -> None:
+        if held.phase is Phase.LEAVING:
+            return
+        held.cancel_timer()
+        self._logs.write(held.id, f"closing: {reason}")
+        was_running, held.phase = held.phase is Phase.RUNNING, Phase.LEAVING
+        if was_running and held.runner is not None and not held.runner.is_over:
+            held.runner.send(Stop(trigger_id=held.id, epoch=held.epoch))
+            held.timer = asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leaves_too_slowly, held)
+        else:
+            self._gone(held)
+
+    def _leaves_too_slowly(self, held: Held) -> None:
+        if held.runner is not None and not held.runner.is_over:
+            self._tell(held, f"does not stop within {LEAVE_SECONDS:g} s: its runner is replaced")
+            held.runner.kill()
+
+    def _gone(self, held: Held) -> None:
+        held.cancel_timer()
+        if self._held.get(held.id) is held:
+            del self._held[held.id]
+        if not self._held:
+            self.empty.set()
+        if held.is_ours:
+            self._writes.release(held)
+        self._retire_idle_runners()
+
+    def _retire_idle_runners(self) -> None:
+        used = {id(held.runner) for held in self._held.values() if held.runner is not None}
+        self._runners.retire(lambda runner: id(runner) not in used)
+
+    def _was_healthy(self, held: Held) -> bool:
+        return self._clock.monotonic() - held.started_at >= self._settings.trigger_healthy_reset
+
+    def _fail(self, held: Held, error: str, *, trace: str | None = None, quarantined: bool = False) -> None:
+        if held.phase is Phase.RUNNING and self._was_healthy(held):
+            held.failures = 0
+        held.failures += 1
+        delay = self._backoff.delay(held.failures)
+        held.phase = Phase.PAUSED
+        held.runner = None
+        held.timer = asyncio.get_running_loop().call_later(delay, self._start_again, held)
+        self._writes.failed(held, error=error, delay=timedelta(seconds=delay), quarantined=quarantined)
+        self._tell(held, f"failed and starts again in {delay:.1f} s: {error}", trace=trace)
+        if held.is_alone:
+            self._retire_idle_runners()
+
+    def blocked(self, runner: RunnerProcess, blocked: Blocked, *, stack: str) -> None:
+        """A runner does not turn: say whose fault it is and where."""
+        held = self._held.get(blocked.trigger_id)
+        place = place_of(stack)
+        if held is None:
+            text = f"runner {runner.key} has been blocked for {blocked.seconds:.1f} s by no trigger's task at {place}"
+            self._noise.failed(f"runner {runner.key}", text, action="runner_blocked", pid=runner.pid)
+            return
+        held.blocked_at = place
+        self._tell(held, f"blocks all triggers of its runner at {place}", trace=stack)
+
+    def _quarantine(self, held: Held, error: str, *, trace: str | None = None) -> None:
+        """From now on it runs alone, after growing pauses."""
+        held.is_alone = True
+        self._fail(held, error, trace=trace, quarantined=True)
+
+    def _tell(self, held: Held, message: str, *, trace: str | None = None) -> None:
+        self._logs.write(held.id, message if trace is None else f"{message}\n{trace}", level="warning")
+        self._noise.failed(
+            f"trigger {held.id}",
+            f"trigger {held.id} ({held.claimed.classpath}) {message}",
+            action="trigger_trouble",
+            trigger_id=held.id,
+        )
+
+    # -------------------------------------------------------------------------------------- what runners say
+
+    def _on_frame(self, runner: RunnerProcess, frame: Any) -> None:
+        match frame:
+            case Yielded():
+                self._on_yield(runner, frame)
+            case Ended():
+                held = self._current(runner, frame.trigger_id, frame.epoch)
+                if held is not None:
+                    self._on_ended(held, frame)
+            case SourceState():
+                held = self._current(runner, frame.trigger_id, frame.epoch)
+                if held is not None:
+                    self._on_source(held, frame)
+            case LogLine():
+                name: int | str = frame.trigger_id or f"runner-{runner.key}"
+                self._logs.write(name, frame.event, level=frame.level, logger=frame.logger, timestamp=frame.timestamp)
+            case Ready():
+                return
+            case _:
+                raise TypeError(f"a runner sent {type(frame).__name__}")
+
+    def _current(self, runner: RunnerProcess, trigger_id: int, epoch: int) -> Held | None:
+        held = self._held.get(trigger_id)
+        return held if held is not None and held.runner is runner and held.epoch == epoch else None
+
+    def _on_yield(self, runner: RunnerProcess, frame: Yielded) -> None:
+        held = self._current(runner, frame.trigger_id, frame.epoch)
+        if held is None:
+            return
+        held.parts += frame.items
+        held.places += frame.positions
+        if not frame.last:
+            return
+        delivery = Delivery(trigger_id=held.id, epoch=held.epoch, items=tuple(held.parts), positions=tuple(held.places))
+        size = sum(len(item.payload or "") + len(item.raw or b"") + 200 for item in delivery.items)
+        held.forget_parts()
+        self._committer.offer(Waiting(receiver=runner, sequence=frame.sequence, delivery=delivery, size=size))
+
+    def _on_ended(self, held: Held, frame: Ended) -> None:
+        if frame.error is not None and held.phase is Phase.LEAVING:
+            self._logs.write(held.id, f"failed while it was closed: {frame.error}", level="warning")
+        if held.phase is Phase.LEAVING:
+            self._gone(held)
+        elif frame.error is not None:
+            self._fail(held, frame.error, trace=frame.traceback)
+        else:
+            held.phase = Phase.PAUSED
+            held.runner = None
+            pause = self._settings.event_trigger_return_pause
+            held.timer = asyncio.get_running_loop().call_later(pause, self._start_again, held)
+
+    def _on_source(self, held: Held, frame: SourceState) -> None:
+        self._writes.source(held, error=frame.error, failures=frame.failures)
+        key = f"source {held.id}"
+        if frame.error is None:
+            self._logs.write(held.id, "the source answers again")
+            self._noise.recovered(key, f"the source of trigger {held.id} answers again", action="source_recovered")
+            return
+        self._logs.write(held.id, f"the source fails ({frame.failures} in a row): {frame.error}", level="warning")
+        self._noise.failed(
+            key, f"the source of trigger {held.id} fails: {frame.error}", action="source_trouble", trigger_id=held.id
+        )
+
+    def _on_output(self, runner: RunnerProcess, data: bytes) -> None:
+        """Raw writes to descriptors 1 and 2. Whose they are is known if only one trigger can have made them."""
+        name = runner.sample().trigger_id or runner.key.trigger_id or f"runner-{runner.key}"
+        self._logs.write_raw(name, data)
+
+    # -------------------------------------------------------------------------------------- ends of runners
+
+    def _on_end(self, runner: RunnerProcess, end: RunnerEnd) -> None:
+        affected = [held for held in self._held.values() if held.runner is runner and held.phase is not Phase.PAUSED]
+        culprit = end.blamed or (0 if end.expected else end.sample.trigger_id)
+        hopeless = self._keeps_dying(runner, end)
+        if affected and not end.expected:
+            _log.warning(
+                f"runner {runner.key} ended ({_shown(end)}); {len(affected)} triggers start again",
+                action="runner_ended",
+                pid=runner.pid,
+                trigger_id=culprit or None,
+            )
+        for held in affected:
+            if held.phase is Phase.LEAVING:
+                self._gone(held)
+            elif held.id == culprit:
+                self._punish(held, end)
+            elif not culprit and not end.expected and (end.error is not None or hopeless):
+                self._fail(held, f"its runner ended: {_shown(end)}")
+            else:
+                self._start_again(held)
+
+    def _keeps_dying(self, runner: RunnerProcess, end: RunnerEnd) -> bool:
+        """Whether runners of this key end soon after their start again and again: starting at once is no use."""
+        if end.expected or end.lasted >= _SHORT_LIFE:
+            self._short_lives.pop(runner.key, None)
+            return False
+        self._short_lives[runner.key] = self._short_lives.get(runner.key, 0) + 1
+        return self._short_lives[runner.key] > _FORGIVEN_DEATHS
+
+    def _punish(self, held: Held, end: RunnerEnd) -> None:
+        """It executed when its runner died. A SIGKILL may come from outside and meet it by chance: two are forgiven."""
+        held.strikes = 1 if self._was_healthy(held) else held.strikes + 1
+        if (
+            not end.blamed
+            and end.returncode == -signal.SIGKILL
+            and not held.is_alone
+            and held.strikes <= _FORGIVEN_KILLS
+        ):
+            self._logs.write(held.id, "its runner was killed while it executed; it starts again", level="warning")
+            self._start_again(held)
+            return
+        verb = "blocked" if end.blamed else "ended"
+        place = f" at {held.blocked_at}" if end.blamed and held.blocked_at else ""
+        self._quarantine(held, f"it {verb} its runner{place} ({_shown(end)})")
+
+
+def _shown(end: RunnerEnd) -> str:
+    if end.error is not None:
+        return end.error
+    if end.returncode is not None and end.returncode < 0:
+        return f"signal {signal.Signals(-end.returncode).name}"
+    return f"exit code {end.returncode}"
