@@ -13,7 +13,7 @@ from app.kernel.settings import Settings
 from tests.executor.world import world
 from tests.waiting import eventually
 
-PIPELINE = '''
+PIPELINE = """
 import os, subprocess, sys, time
 from datetime import timedelta
 from pathlib import Path
@@ -109,7 +109,7 @@ with DAG("isolated"):
 
 with DAG("bash"):
     BashOperator(task_id="echo", bash_command="echo from bash; exit 0")
-'''
+"""
 
 
 @pytest.fixture
@@ -223,12 +223,13 @@ async def test_a_stopping_executor_ends_its_processes_and_gives_back_the_rest(
         await eventually(lambda: file.exists() and file.read_text())
         pid = int(file.read_text())
     assert not psutil.pid_exists(pid)
-    assert not [child for child in psutil.Process().children(recursive=True) if "warm_parent" in " ".join(child.cmdline())]
+    commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    assert not [command for command in commands if "warm_parent" in command]
     del run_id
 
 
 async def test_threads_left_by_the_import_mean_fresh_processes(database_url: str, executor_settings: Settings) -> None:
-    source = '''
+    source = """
 import threading, time
 from app.sdk import DAG, task
 threading.Thread(target=time.sleep, args=(3600,), daemon=True, name="left-behind").start()
@@ -237,7 +238,7 @@ with DAG("threaded"):
     def work():
         return threading.current_thread().name
     work()
-'''
+"""
     async with world(database_url, executor_settings, source) as there:
         run = await there.run_to_end("threaded")
         assert run["state"] == "success"

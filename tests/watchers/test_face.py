@@ -14,11 +14,7 @@ from watchers.watcher import AssetWatcher
 
 
 def test_the_face_names_what_it_shows_in_order() -> None:
-    shown = {
-        name
-        for name, value in vars(watchers).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }
+    shown = {name for name, value in vars(watchers).items() if not name.startswith("_") and not inspect.ismodule(value)}
     shown = (shown - {"TYPE_CHECKING", "Any", "annotations"}) | watchers._ON_DEMAND.keys()
     assert set(watchers.__all__) == shown
     assert watchers.__all__ == sorted(watchers.__all__)

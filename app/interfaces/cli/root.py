@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.interfaces.cli import assets, configuration, dags, database, processes, standalone, triggers
+from app.interfaces.cli import configuration, database, processes, standalone
 from app.kernel.errors import TidegateError
 from app.store.errors import StoreError
 from watchers.errors import WatcherError
@@ -23,9 +23,6 @@ root = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-root.add_typer(dags.commands, name="dags")
-root.add_typer(assets.commands, name="assets")
-root.add_typer(triggers.commands, name="triggers")
 root.add_typer(database.commands, name="db")
 root.add_typer(configuration.commands, name="config")
 standalone.register(root)
