@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import os
+import signal
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,7 @@ from app.interfaces.cli.context import database_url
 from app.kernel.children import PARENT_VARIABLE, die_with_parent
 from app.kernel.settings import Settings, load_settings
 from app.kernel.telemetry import configure_logging
+from app.processes.host import Serve, host
 
 
 def register(root: typer.Typer) -> None:
@@ -48,9 +51,10 @@ def triggerer(
     ] = None,
 ) -> None:
     """Run the triggers of watchers."""
-    from app.processes.triggerer.process import serve
+    from app.processes.triggerer.service import serve
 
-    run_process("triggerer", serve, triggerer_capacity=capacity)
+    settings = begin()
+    run_loop(serve(settings, database_url(settings), capacity=capacity))
 
 
 def api_server(
@@ -65,23 +69,27 @@ def api_server(
     run_process("api_server", serve, api_host=host, api_port=port)
 
 
-def run_process(job_type: str, serve: Callable[..., Coroutine[Any, Any, None]], **overrides: object) -> None:
+def run_process(job_type: str, serve: Serve, **overrides: object) -> None:
     """Run one process of the service until it is asked to end."""
-    import os
+    settings = begin(**overrides)
+    run_loop(host(settings, database_url(settings), job_type=job_type, serve=serve))
 
-    from app.processes.host import host
 
+def begin(**overrides: object) -> Settings:
+    """What every process does first; returns the settings with the options given on the command line."""
     if os.environ.get(PARENT_VARIABLE):
-        import signal
-
-        # A member of `standalone`: end in order when it is gone.
+        # A member of `standalone`: end in order when that is gone.
         die_with_parent(signal.SIGTERM)
-        os.environ.pop(PARENT_VARIABLE, None)
+        del os.environ[PARENT_VARIABLE]
     settings = overridden(load_settings(), **overrides)
     configure_logging(level=settings.log_level, style=settings.log_format)
-    dsn = database_url(settings)
+    return settings
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` on a loop of the main thread."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(host(settings, dsn, job_type=job_type, serve=serve))
+        runner.run(work)
 
 
 def overridden(settings: Settings, **overrides: object) -> Settings:

@@ -26,7 +26,7 @@ async def serve(host: Host) -> None:
     stop = asyncio.Event()
     async with (
         Listener.open(host.database, host.notifier, TOPICS) as planning,
-        Listener.open(host.database, host.notifier, ["tasks"]) as executing,
+        Listener.open(host.database, host.notifier, ["tasks", "dags"]) as executing,
         asyncio.TaskGroup() as group,
     ):
         scheduler = Scheduler(
