@@ -23,12 +23,12 @@ __all__ = ["broker", "ledger", "memory_broker", "moto_server", "nothing_leaks", 
 HARNESSES = {
     "memory": ("tests.contracts.harness_memory", "MemoryHarness", "memory_broker"),
     "sqs": ("tests.contracts.harness_sqs", "SqsHarness", "moto_server"),
-    "kafka": ("tests.contracts.harness_kafka", "KafkaHarness", "kafka_broker"),
+    "kafka": ("tests.contracts.harness_kafka", "KafkaHarness", "kafka_service"),
 }
 
 
 def _present() -> list[Any]:
-    marks = {"sqs": [pytest.mark.sqs], "kafka": [pytest.mark.kafka]}
+    marks = {"sqs": [pytest.mark.sqs], "kafka": [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]}
     return [
         pytest.param(name, marks=marks.get(name, []))
         for name, (module, _, _) in HARNESSES.items()
