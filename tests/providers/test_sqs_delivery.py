@@ -106,8 +106,7 @@ async def test_a_store_slower_than_the_visibility_time_gets_one_delivery(sqs: Sq
     async with driving(sqs.new_trigger(visibility_timeout=2), ledger):
         await ledger.wait_for_offer(1)
         await eventually(lambda: count(sqs, "ChangeMessageVisibilityBatch") >= 6)
-        counts = await sqs.administration.counts(sqs.url)
-        assert (counts.visible, counts.in_flight) == (0, 1)
+        assert (await sqs.administration.counts(sqs.url)).total == 1
         assert asyncio.get_running_loop().time() - began > 4
         ledger.open_gate()
         [event] = await ledger.wait_for_events(1)
