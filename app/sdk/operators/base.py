@@ -120,8 +120,7 @@ class BaseOperator(Node, metaclass=_OperatorType):
         on_skipped_callback: Callbacks = None,
         **unknown: Any,
     ) -> None:
-        group = task_group or current_group()
-        self.task_group = group
+        self.task_group = group = task_group or current_group()
         self.task_id = checked_identifier(group.child_id(task_id) if group is not None else task_id, "task_id")
         self._refuse_unknown(unknown)
         self.owner = owner
