@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -88,19 +88,16 @@ class Session:
         if self._watch_task is not None:
             self._watch_task.cancel()
             await asyncio.wait([self._watch_task])
+        # In tasks of their own: the client swallows cancellations while it closes, and lets its own out.
+        closing = [asyncio.create_task(self._cluster.close())]
         if self._consumer is not None:
-            await self._close_one(self._stop_consumer())
-        await self._close_one(self._cluster.close())
-
-    async def _close_one(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Let ``closing`` run in a task of its own: the client swallows cancellations while it closes, and lets its own
-        out."""
-        task = asyncio.create_task(closing)
+            closing.append(asyncio.create_task(self._stop_consumer()))
         try:
-            await asyncio.wait([task], timeout=CLOSE_SECONDS)
+            await asyncio.wait(closing, timeout=CLOSE_SECONDS)
         finally:
-            task.cancel()
-        if not task.done() or task.cancelled() or task.exception() is not None:
+            for task in closing:
+                task.cancel()
+        if not all(task.done() and not task.cancelled() and task.exception() is None for task in closing):
             self._log.warning("kafka.close: a connection did not close cleanly")
 
     async def _stop_consumer(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,11 +57,11 @@ class KafkaSettings:
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str = "PLAIN"
     sasl_username: str | None = None
-    sasl_password: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
-    ssl_password: str | None = None
+    ssl_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     batch_size: int = 500
     request_timeout: float = 10.0
@@ -131,7 +131,7 @@ class KafkaSettings:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in _given(self).items()}
 
 
-_CONNECTION_OPTIONS = frozenset(field.name for field in fields(KafkaSettings)) - {"topics", "connection_id"}
+_CONNECTION_OPTIONS = frozenset(option.name for option in fields(KafkaSettings)) - {"topics", "connection_id"}
 
 
 def parse_queue(queue: str) -> dict[str, Any]:

@@ -182,13 +182,30 @@ class ApacheKafka(KafkaService):
         java = ["java", *_JVM, "-cp", f"{self.jars}/*"]
         if not config.exists():
             config.write_text(self._properties())
-            cluster_id = "tidegate-" + hashlib.sha256(str(self.folder).encode()).hexdigest()[:13]
-            options = ["-t", cluster_id, "-c", str(config), *self.format_options()]
-            format_storage = [*java, "kafka.tools.StorageTool", "format", *options]
-            done = subprocess.run(format_storage, cwd=self.folder, capture_output=True, check=False, timeout=120)
-            if done.returncode:
-                raise BrokerUnavailable(f"storage could not be formatted: {done.stderr.decode(errors='replace')}")
+            self._format(java, config)
         return [*java, "kafka.Kafka", str(config)]
+
+    def _format(self, java: list[str], config: Path) -> None:
+        """Format the storage, or copy what was formatted before: that saves the start of a second JVM."""
+        cluster_id = "tidegate-" + hashlib.sha256(str(self.folder).encode()).hexdigest()[:13]
+        options = self.format_options()
+        data, template = self.folder / "data", self.jars.with_name(f"{self.jars.name}-formatted")
+        if not options and (template / "meta.properties").exists():
+            shutil.copytree(template, data)
+            meta = data / "meta.properties"
+            lines = [
+                line for line in meta.read_text().splitlines() if not line.startswith(("cluster.id", "directory."))
+            ]
+            meta.write_text("\n".join([*lines, f"cluster.id={cluster_id}", ""]))
+            return
+        tool = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), *options]
+        done = subprocess.run(tool, cwd=self.folder, capture_output=True, check=False, timeout=120)
+        if done.returncode:
+            raise BrokerUnavailable(f"storage could not be formatted: {done.stderr.decode(errors='replace')}")
+        if not options:
+            with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=template.parent) as work:
+                shutil.copytree(data, Path(work) / "data")
+                (Path(work) / "data").rename(template)
 
     def format_options(self) -> list[str]:
         """More options of the tool that formats the storage."""

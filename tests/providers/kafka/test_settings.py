@@ -85,6 +85,18 @@ def test_secrets_are_no_public_kwargs() -> None:
     assert fields - KafkaTrigger.public_kwargs == KafkaProvider.secret_kwargs
 
 
+def test_no_password_is_shown() -> None:
+    settings = KafkaSettings(
+        topics=("orders",),
+        bootstrap_servers=("host",),
+        security_protocol="SASL_SSL",
+        sasl_username="me",
+        sasl_password="hunter2",
+        ssl_password="hunter3",
+    )
+    assert "hunter" not in repr(settings)
+
+
 def test_a_connection_adds_what_the_trigger_does_not_say() -> None:
     settings = KafkaSettings(topics=("orders",), connection_id="events", batch_size=7)
     uri = "kafka://me:s%40cret@one,two:9093/?security.protocol=SASL_SSL&sasl.mechanism=SCRAM-SHA-512&batch_size=9"
