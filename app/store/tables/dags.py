@@ -78,7 +78,7 @@ dag = Table(
     #: Arrival number given to the DAG's last demand. Taking the row lock to raise it is what orders a DAG's events.
     Column("last_arrival", BigInteger, nullable=False, server_default="0"),
     Column("last_group", BigInteger, nullable=False, server_default="0"),
-    #: Set with new demand, cleared by the planner that looked at all of it: the cheap question "anything to do?".
+    #: Set with new demand, cleared by the planner that saw all of it and left no closed group: "anything to do?".
     Column("has_demand", Boolean, nullable=False, server_default="false"),
     created(),
     moment("updated_at", nullable=False),
