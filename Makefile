@@ -50,6 +50,10 @@ lock: $(STAMP)  ## Resolve requirements.lock anew from pyproject.toml
 	  --extra all --extra dev pyproject.toml --output-file requirements.lock
 	if grep -nE 'https?://|^-' requirements.lock; then echo "requirements.lock must not hold an address" >&2; exit 1; fi
 
+.PHONY: openapi
+openapi: $(STAMP)  ## Write openapi.json anew from the code
+	@$(BIN)/python -m app.interfaces.http.describe > openapi.json
+
 .PHONY: clean
 clean:  ## Remove .venv, caches and build results (never TIDEGATE_HOME)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist ./*.egg-info

@@ -186,15 +186,14 @@ async def _store_posts(database: Database, posts: Sequence[NewPost]) -> list[Ans
 
 
 async def _store_together(hot: HotConnection, posts: Sequence[NewPost]) -> list[Answer]:
-    active = await statements.active_assets(hot, asset_ids=sorted({post.asset_id for post in posts}))
-    event_ids, body_ids = await statements.reserve_ids(hot, events=len(posts), bodies=len(posts))
+    start = await statements.start_posts(hot, asset_ids=sorted({post.asset_id for post in posts}), posts=len(posts))
+    active, event_ids, body_ids, moment = start.active, start.event_ids, start.body_ids, start.moment
     firsts: dict[str, IdempotencyRow] = {}
     for post, event_id in zip(posts, event_ids, strict=True):
         if post.idempotency_key is not None and post.asset_id in active:
             row = IdempotencyRow(key=post.idempotency_key, body_digest=post.body_digest, event_id=event_id)
             firsts.setdefault(post.idempotency_key, row)
     known = await _remember(hot, firsts)
-    moment = await statements.transaction_moment(hot)
     answers: list[Answer] = []
     events: list[EventRow] = []
     for post, event_id, body_id in zip(posts, event_ids, body_ids, strict=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -223,10 +222,29 @@ async def idempotency_keys(hot: HotConnection, *, keys: Sequence[str]) -> dict[s
     return {row[0]: IdempotencyRow(key=row[0], body_digest=row[1], event_id=row[2]) for row in rows}
 
 
-async def active_assets(hot: HotConnection, *, asset_ids: Sequence[int]) -> set[int]:
-    """Which of the assets exist and are active."""
-    rows = await hot.fetch("SELECT id FROM asset WHERE id = ANY($1::bigint[]) AND is_active", asset_ids)
-    return {row[0] for row in rows}
+class PostsStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What storing posts begins with."""
+
+    active: frozenset[int]
+    event_ids: list[int]
+    body_ids: list[int]
+    moment: datetime
+
+
+async def start_posts(hot: HotConnection, *, asset_ids: Sequence[int], posts: int) -> PostsStart:
+    """Which of the assets exist and are active, ids for an event and a body of each post, and the moment that the
+    events of this transaction carry: one round trip for a caller who waits."""
+    row = await hot.fetchrow(
+        """
+        SELECT ARRAY(SELECT id FROM asset WHERE id = ANY($1::bigint[]) AND is_active),
+               ARRAY(SELECT nextval('asset_event_id_seq') FROM generate_series(1, $2::int)),
+               ARRAY(SELECT nextval('event_body_id_seq') FROM generate_series(1, $2::int)),
+               now()
+        """,
+        asset_ids,
+        posts,
+    )
+    return PostsStart(active=frozenset(row[0]), event_ids=row[1], body_ids=row[2], moment=row[3])
 
 
 async def assets_by_key(
@@ -242,10 +260,3 @@ async def assets_by_key(
         [key[1] for key in keys],
     )
     return {(row[0], row[1]): (row[2], row[3]) for row in rows}
-
-
-async def transaction_moment(hot: HotConnection) -> datetime:
-    """The moment that the events of this transaction carry."""
-    moment: Any = await hot.fetchval("SELECT now()")
-    assert isinstance(moment, datetime)
-    return moment

@@ -83,7 +83,7 @@ async def test_each_run_and_task_shows_its_state(api: httpx.AsyncClient, world: 
 
 async def test_filters_select(api: httpx.AsyncClient, world: World) -> None:
     await fill(world)
-    cases = [
+    cases: list[tuple[str, dict[str, Any], str, set[Any]]] = [
         ("/api/v2/dags", {}, "dags", {DAG, OTHER}),
         ("/api/v2/dags", {"exclude_stale": False}, "dags", {DAG, OTHER, RETIRED}),
         ("/api/v2/dags", {"paused": True}, "dags", {OTHER}),
