@@ -166,3 +166,6 @@ async def test_one_broken_schedule_stops_no_other(database: Database, notifier: 
     assert outcome.runs == 1
     assert "nonsense" in str(outcome.failed["broken"])
     assert not await runs_of(database, "broken")
+    [warning] = await fetch(database, "SELECT dag_id, message FROM dag_warning WHERE warning_type = 'planning'")
+    assert warning["dag_id"] == "broken"
+    assert "nonsense" in warning["message"]

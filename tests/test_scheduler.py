@@ -183,6 +183,20 @@ async def test_a_dag_that_cannot_be_planned_is_left_alone_until_it_changes(
     assert await run_states(database, "broken") == ["running"]
 
 
+async def test_a_flood_of_demand_leaves_room_for_what_is_due(
+    database: Database, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.processes.scheduler.planning.LONGEST_LOOK", 0.0)
+    await make(database, "d", on_assets("a"), limit=1000)
+    await store_events(database, *["a"] * 120)
+    planner = Planner(database=database, notifier=notifier, clock=SystemClock())
+
+    assert await planner.run_once(by_clock=False) == 0.0
+    assert await planner.run_once(by_clock=False) == 0.0
+    assert await planner.run_once(by_clock=False) is None
+    assert len(await run_states(database, "d")) == 120
+
+
 async def test_latency_from_event_to_start(
     database: Database, notifier: Notifier, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

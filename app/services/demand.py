@@ -87,7 +87,7 @@ class _Planner:
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one DAG must not stop the others
             self.outcome.failed[dag_id] = error
-            await self._warn(dag_id, error)
+            await runs.warn(self._database, dag_id=dag_id, error=error)
             return True
         if turn.runs:
             self._notifier.poke("tasks")
@@ -96,11 +96,6 @@ class _Planner:
         if turn.more:
             self.outcome.more.append(dag_id)
         return not turn.skipped
-
-    async def _warn(self, dag_id: str, error: Exception) -> None:
-        message = f"{type(error).__name__}: {error}".replace("\0", "")[:4000]
-        async with self._database.hot() as hot:
-            await statements.set_planning_warning(hot, dag_id=dag_id, message=message)
 
 
 async def plan_dag(database: Database, hot: HotConnection, *, dag_id: str, patience: float | None = None) -> Turn:

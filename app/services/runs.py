@@ -247,9 +247,17 @@ async def create_due(database: Database, notifier: Notifier, *, skip: Collection
             raise
         except Exception as error:  # noqa: BLE001 - one DAG's schedule must not stop the others
             outcome.failed[dag_id] = error
+            await warn(database, dag_id=dag_id, error=error)
     if outcome.runs:
         notifier.poke("runs")
     return outcome
+
+
+async def warn(database: Database, *, dag_id: str, error: Exception) -> None:
+    """Show at the DAG why no run of it can be made; the next one that is made takes the warning away."""
+    message = f"{type(error).__name__}: {error}".replace("\0", "")[:4000]
+    async with database.hot() as hot:
+        await demand_statements.set_planning_warning(hot, dag_id=dag_id, message=message)
 
 
 async def _create_due(database: Database, hot: HotConnection, *, dag_id: str) -> int:

@@ -16,6 +16,8 @@ from app.store.wakeups import Notifier
 
 _log = get_logger("scheduler")
 
+#: Longest time for demand alone before what is due by time has its turn, in seconds.
+LONGEST_LOOK = 0.2
 #: Pauses before a DAG that could not be planned is tried again, unless it changes before.
 _BACKOFF = Backoff(first=1.0, longest=60.0)
 
@@ -40,15 +42,17 @@ class Planner:
         self._looked_at: datetime | None = None
 
     async def run_once(self, *, by_clock: bool) -> float | None:
-        """Plan until nothing is left to do, with ``by_clock`` also what is due by time.
+        """Plan until nothing is left to do (or for :data:`LONGEST_LOOK`), with ``by_clock`` also what is due by time.
 
-        Returns the seconds until something is due by time, None if nothing is.
+        Returns the seconds until something is due by time, None if nothing is. A flood makes that zero, so that what
+        is due by time has its turn in between.
 
         Raises:
             DatabaseUnavailable: The server is away; the next look finds the same again.
         """
         if by_clock:
             await self._look_at_clock()
+        until = self._clock.monotonic() + LONGEST_LOOK
         while True:
             outcome = await demand.plan(self._database, self._notifier, skip=self._resting())
             self._note(outcome.failed)
@@ -56,6 +60,8 @@ class Planner:
                 self._recovered(dag_id)
             if not outcome.more:
                 break
+            if self._clock.monotonic() >= until:
+                return 0.0
         self._looked_at, seconds = await next_moment(self._database, after=self._looked_at)
         return seconds
 
