@@ -362,6 +362,17 @@ async def test_a_dag_whose_row_is_busy_is_planned_all_the_same(database: Databas
     assert planned.result().runs == 1
 
 
+async def test_a_dag_whose_row_stays_locked_holds_up_no_other(database: Database, notifier: Notifier) -> None:
+    await make(database, "locked", "a")
+    await make(database, "sound", "a")
+    await store_events(database, "a")
+    async with database.hot() as hot:
+        await hot.execute("SELECT 1 FROM dag WHERE dag_id = 'locked' FOR NO KEY UPDATE")
+        outcome = await demand.plan(database, notifier)
+    assert (outcome.planned, outcome.busy, outcome.failed) == (["sound"], ["locked"], {})
+    assert (await demand.plan(database, notifier)).planned == ["locked"]
+
+
 async def test_a_retired_dag_starts_nothing(database: Database, notifier: Notifier) -> None:
     await make(database, "d", "a")
     await store_events(database, "a")

@@ -27,8 +27,10 @@ from app.store.wakeups import Notifier
 #: Most runs started and most groups closed for one DAG before the next one has its turn.
 RUNS_PER_TURN = 50
 GROUPS_PER_TURN = 1_000
-#: How long to wait for the row lock of a DAG for which events are being stored all the time, in seconds.
-LOCK_PATIENCE = 1.0
+#: How long a turn waits for the row lock of a DAG for which events are being stored all the time, in seconds.
+TURN_PATIENCE = 0.2
+#: How long a change of a DAG's waiting demand waits for its row lock, in seconds.
+LOCK_PATIENCE = 5.0
 
 DELETED = "deleted by a user"
 LEFT_SCHEDULE = "its asset is no longer part of the DAG's schedule"
@@ -36,11 +38,12 @@ LEFT_SCHEDULE = "its asset is no longer part of the DAG's schedule"
 
 @dataclass(slots=True, kw_only=True)
 class PlanRound:
-    """What one turn of all DAGs did: ``more`` want another one, ``failed`` cannot be planned."""
+    """What one turn of all DAGs did: ``more`` want another one, ``failed`` cannot be planned, ``busy`` are locked."""
 
     runs: int = 0
     planned: list[str] = field(default_factory=list)
     more: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
 
 
@@ -63,8 +66,8 @@ async def plan(database: Database, notifier: Notifier, *, skip: Collection[str] 
         candidates = [dag_id for dag_id in await statements.read_candidates(hot) if dag_id not in skip]
     planner = _Planner(database, notifier)
     contended = [dag_id for dag_id in candidates if not await planner.take_turn(dag_id, patience=None)]
-    late = [dag_id for dag_id in contended if not await planner.take_turn(dag_id, patience=LOCK_PATIENCE)]
-    planner.outcome.more.extend(late)
+    busy = [dag_id for dag_id in contended if not await planner.take_turn(dag_id, patience=TURN_PATIENCE)]
+    planner.outcome.busy.extend(busy)
     return planner.outcome
 
 
@@ -89,13 +92,15 @@ class _Planner:
             self.outcome.failed[dag_id] = error
             await runs.warn(self._database, dag_id=dag_id, error=error)
             return True
+        if turn.skipped:
+            return False
         if turn.runs:
             self._notifier.poke("tasks")
         self.outcome.planned.append(dag_id)
         self.outcome.runs += turn.runs
         if turn.more:
             self.outcome.more.append(dag_id)
-        return not turn.skipped
+        return True
 
 
 async def plan_dag(database: Database, hot: HotConnection, *, dag_id: str, patience: float | None = None) -> Turn:

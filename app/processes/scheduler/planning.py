@@ -18,6 +18,8 @@ _log = get_logger("scheduler")
 
 #: Longest time for demand alone before what is due by time has its turn, in seconds.
 LONGEST_LOOK = 0.2
+#: How long a DAG whose row stays locked is left alone, in seconds.
+BUSY_REST = 0.5
 #: Pauses before a DAG that could not be planned is tried again, unless it changes before.
 _BACKOFF = Backoff(first=1.0, longest=60.0)
 
@@ -56,6 +58,9 @@ class Planner:
         while True:
             outcome = await demand.plan(self._database, self._notifier, skip=self._resting())
             self._note(outcome.failed)
+            for dag_id in outcome.busy:
+                # Somebody holds its row for long; without a rest every look would wait for it, and so would the others.
+                self._failing.setdefault(dag_id, _Failing()).again_at = self._clock.monotonic() + BUSY_REST
             for dag_id in self._failing.keys() & set(outcome.planned):
                 self._recovered(dag_id)
             if not outcome.more:
