@@ -92,7 +92,8 @@ class Database:
         )
         pool = await asyncpg.create_pool(
             dsn,
-            min_size=1,
+            # No floor: the pool would try to keep it while the server is away, and log each try.
+            min_size=0,
             max_size=pool_size,
             timeout=CONNECT_TIMEOUT,
             command_timeout=COMMAND_TIMEOUT,

@@ -8,9 +8,11 @@ import pytest
 import pytest_asyncio
 from cryptography.fernet import Fernet
 
+from app.kernel.settings import Settings
 from app.services.secrets import Keys
 from app.store.database import Database
 from app.store.wakeups import Notifier
+from tests.triggerer.stage import Stage
 from tests.triggerer.world import World
 
 
@@ -34,3 +36,8 @@ async def notifier(database: Database) -> AsyncIterator[Notifier]:
 @pytest_asyncio.fixture
 async def world(database: Database, keys: Keys) -> World:
     return World(database, keys)
+
+
+@pytest.fixture
+def stage(world: World, notifier: Notifier, settings: Settings, keys: Keys, database: Database) -> Stage:
+    return Stage(world, notifier, settings, keys, database)
