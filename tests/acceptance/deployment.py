@@ -48,7 +48,7 @@ class Client:
         for name, value in (headers or {}).items():
             request.add_header(name, value)
         if self._password is not None and not path.startswith("/auth/"):
-            request.add_header("Authorization", f"Bearer {self._fresh_token()}")
+            request.add_header("Authorization", f"Bearer {self.token()}")
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
@@ -87,7 +87,8 @@ class Client:
         path = f"/api/v2/dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/upstreamAssetEvents"
         return self.get(path)["asset_events"]
 
-    def _fresh_token(self) -> str:
+    def token(self) -> str:
+        """A bearer token of the user, asked for once."""
         if self._token is None:
             answer = self.call("POST", "/auth/token", {"username": "admin", "password": self._password})
             self._token = answer["access_token"]
