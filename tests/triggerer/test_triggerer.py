@@ -25,7 +25,7 @@ async def test_bad_triggers_harm_nobody_else(stage: Stage, tmp_path: Path) -> No
     """Issue point 6: tickers tick on, processes stay, refusals are dead letters, good values arrive."""
     control = tmp_path / "control"
     control.touch()
-    async with stage.running() as triggerer:
+    async with stage.running(trigger_restart_max=3) as triggerer:
         tickers = [(await stage.watch("Ticker", pause=0.5))[1] for _ in range(20)]
         for asset in tickers:
             await stage.events(asset, 1)
