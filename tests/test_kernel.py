@@ -23,7 +23,7 @@ from app.kernel.clock import ManualClock, SystemClock
 from app.kernel.errors import HomeInUse, HomeNotWritable, WrongSchema
 from app.kernel.home import HomeLock, prepare_home, stored_secret
 from app.kernel.ids import short_suffix, time_ordered_id
-from app.kernel.settings import LogFormat
+from app.kernel.settings import LogFormat, LogLevel
 from app.kernel.telemetry import LimitedLog, configure_logging, get_logger
 
 
@@ -133,6 +133,14 @@ class TestTelemetry:
             "run made", "scheduler", 3, "r", "info",
         )  # fmt: skip
         assert (theirs["event"], theirs["component"], theirs["level"]) == ("odd thing", "somelibrary", "warning")
+
+    def test_a_logger_from_before_the_set_up_follows_it(self) -> None:
+        early = get_logger("scheduler", job_id=3)
+        output = io.StringIO()
+        configure_logging(level=LogLevel.WARNING, style=LogFormat.JSON, stream=output)
+        early.info("not told")
+        early.warning("told", action="told")
+        assert [json.loads(line)["event"] for line in output.getvalue().splitlines()] == ["told"]
 
     def test_console_shows_an_exception(self) -> None:
         output = io.StringIO()

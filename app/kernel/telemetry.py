@@ -87,9 +87,11 @@ def _renderers(style: LogFormat, output: IO[str]) -> list[Any]:
 
 
 def get_logger(component: str, **ids: object) -> structlog.stdlib.BoundLogger:
-    """The logger of a part of the service; ``ids`` are on each of its lines."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(f"tidegate.{component}")
-    return logger.bind(component=component, **ids)
+    """The logger of a part of the service; ``ids`` are on each of its lines. Modules ask for it before the set-up."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(
+        f"tidegate.{component}", component=component, **ids
+    )
+    return logger
 
 
 class LimitedLog:

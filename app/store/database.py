@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
+from sqlalchemy import event
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.kernel.errors import UnsupportedDatabase
@@ -90,6 +92,7 @@ class Database:
             pool_timeout=CONNECT_TIMEOUT,
             json_serializer=_to_json,
         )
+        event.listen(engine.sync_engine, "checkout", _refuse_closed)
         pool = await asyncpg.create_pool(
             dsn,
             # No floor: the pool would try to keep it while the server is away, and log each try.
@@ -205,6 +208,12 @@ def _raise_translated(error: Exception) -> None:
 
 async def _keep_session(_: object) -> None:
     """Leave a connection as it is when it goes back to the pool."""
+
+
+def _refuse_closed(connection: Any, *_: object) -> None:
+    """Have the pool replace connections that a server has closed since, e.g. by its restart, before anybody uses one."""
+    if connection.driver_connection.is_closed():
+        raise InvalidatePoolError
 
 
 async def _check_server(connection: asyncpg.Connection[Any]) -> None:
