@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.kernel.errors import TidegateError
 from app.kernel.settings import Settings, load_settings
 from app.store.database import Database
 from app.store.embedded import running_dsn
+from app.store.listings.paging import Page, Paging
 from app.store.migrate import check
 from app.store.wakeups import Notifier
 
@@ -53,3 +54,17 @@ def with_session(work: Callable[[Session], Awaitable[Result]]) -> Result:
                 return await work(Session(settings=settings, database=database, notifier=notifier))
 
     return asyncio.run(run())
+
+
+#: Rows read at once.
+PAGE = 1_000
+
+
+async def every_row(read: Callable[[Paging], Awaitable[Page]]) -> list[Mapping[str, Any]]:
+    """All rows of a list, page by page."""
+    found: list[Mapping[str, Any]] = []
+    while True:
+        page = await read(Paging(limit=PAGE, offset=len(found)))
+        found += page.rows
+        if len(page.rows) < PAGE:
+            return found

@@ -23,7 +23,7 @@ class Format(StrEnum):
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Format) -> None:
     """Print ``columns`` of ``rows``."""
     if output is Format.JSON:
-        json.dump([{name: row.get(name) for name in columns} for row in rows], sys.stdout, default=str, indent=2)
+        json.dump([{name: row.get(name) for name in columns} for row in rows], sys.stdout, default=_plain, indent=2)
         sys.stdout.write("\n")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -34,6 +34,10 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output:
     # Cut to the terminal's width only where there is a terminal; a pipe gets whole rows.
     console = Console(width=None if sys.stdout.isatty() else 400, highlight=False, markup=False)
     console.print(table)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _cell(value: Any) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from app.interfaces.cli import configuration, database, processes, standalone
+from app.interfaces.cli import assets, configuration, dags, database, processes, standalone, triggers
 from app.kernel.errors import TidegateError
+from app.kernel.version import program_version
 from app.store.errors import StoreError
 from watchers.errors import WatcherError
 
@@ -23,18 +23,13 @@ root = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+root.add_typer(dags.commands, name="dags")
+root.add_typer(assets.commands, name="assets")
+root.add_typer(triggers.commands, name="triggers")
 root.add_typer(database.commands, name="db")
 root.add_typer(configuration.commands, name="config")
 standalone.register(root)
 processes.register(root)
-
-
-def program_version() -> str:
-    """The installed version, or that of a bare checkout."""
-    try:
-        return version("tidegate")
-    except PackageNotFoundError:
-        return "0+checkout"
 
 
 @root.command("version")
@@ -58,7 +53,7 @@ def common(
 def run() -> None:
     """Run the command line and end the process; an expected error is one clear line and exit status 1."""
     try:
-        root()
+        root(prog_name="tidegate")
     except (TidegateError, StoreError, WatcherError) as error:
         Console(stderr=True, highlight=False, markup=False).print(f"error: {error}", soft_wrap=True)
         sys.exit(1)

@@ -1,0 +1,41 @@
+"""`tidegate triggers`: what watches, and how it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from app.domain.states import TriggerStatus
+from app.interfaces.cli.context import Session, every_row, with_session
+from app.interfaces.cli.output import Format, show_rows
+from app.store.listings import triggers as listed
+
+commands = typer.Typer(help="Triggers: what watches, and how it does.", no_args_is_help=True)
+
+_COLUMNS = [
+    "id", "status", "wanted", "classpath", "watchers", "triggerer_id", "events", "refused", "restarts",
+    "consecutive_errors", "last_event_at", "last_error",
+]  # fmt: skip
+
+
+@commands.command("list")
+def list_triggers(
+    status: Annotated[TriggerStatus | None, typer.Option(help="Only those that are in this state.")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="How to print.")] = Format.TABLE,
+) -> None:
+    """List triggers of watchers and of deferred tasks. Their arguments are never shown."""
+
+    async def work(session: Session) -> list[Mapping[str, Any]]:
+        async with session.database.transaction() as connection:
+            return await every_row(lambda paging: listed.list_triggers(connection, paging, status=status))
+
+    show_rows([_shown(row) for row in with_session(work)], _COLUMNS, output)
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    watchers = [f"{watcher['asset_name']}/{watcher['name']}" for watcher in row["watchers"]]
+    if row["task_id"] is not None:
+        watchers.append(f"{row['dag_id']}/{row['run_id']}/{row['task_id']}")
+    return {**row, "watchers": watchers}
