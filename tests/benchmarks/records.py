@@ -66,6 +66,9 @@ class Records:
 
     async def dag_is_ready(self) -> bool:
         """Whether a DAG is stored and each trigger runs."""
+        error = await self._connection.fetchval("SELECT message FROM import_error")
+        if error is not None:
+            raise RuntimeError(f"the pipeline file does not load: {error}")
         return bool(
             await self._connection.fetchval(
                 """

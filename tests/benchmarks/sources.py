@@ -14,11 +14,12 @@ from aiokafka import AIOKafkaProducer
 from tests.acceptance.deployment import Deployment
 from tests.services.kafka import kafka_service
 from tests.services.kafka_client import KafkaClient
-from tests.services.moto import MotoServer, SqsAdministration
+from tests.services.moto import REGION, MotoServer, SqsAdministration
 
 #: The asset that events are posted to.
 ASSET = "bench"
 PARTITIONS = 4
+QUEUE = "bench"
 
 
 class Sender(Protocol):
@@ -127,16 +128,16 @@ async def sqs() -> AsyncIterator[Source]:
     """A moto server over HTTP."""
     with MotoServer() as server:
         async with SqsAdministration(server.url) as administration:
-            queue = await administration.create_queue("bench")
+            queue = await administration.create_queue(QUEUE)
         yield Sqs(
             title="SQS (moto)",
             found='event.extra["payload"]["value"]',
-            watcher=f"MessageQueueTrigger(queue={queue!r}, region_name='eu-west-1')",
+            watcher=f"MessageQueueTrigger(queue='sqs://{QUEUE}', region_name={REGION!r})",
             environment={
                 "AWS_ENDPOINT_URL": server.url,
                 "AWS_ACCESS_KEY_ID": "test",
                 "AWS_SECRET_ACCESS_KEY": "test",
-                "AWS_REGION": "eu-west-1",
+                "AWS_REGION": REGION,
             },
             endpoint=server.url,
             queue=queue,
