@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from app.domain.assets import normalise_uri, without_password
 from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
 from app.store.database import Database
 from app.store.named_assets import NamedAsset, find_named, find_named_active
 
-__all__ = ["AssetInactive", "AssetUnknown", "NamedAsset", "NamesDisagree", "named_asset"]
+__all__ = ["AssetInactive", "AssetNames", "AssetUnknown", "NamedAsset", "NamesDisagree", "named_asset"]
+
+#: Most names remembered.
+REMEMBERED = 10_000
+_Names: TypeAlias = tuple[int | None, str | None, str | None]
 
 
 class AssetUnknown(NotFound):
@@ -50,6 +54,33 @@ async def named_asset(
     if unknown:
         raise AssetUnknown(said=", ".join(unknown))
     raise NamesDisagree(said=", ".join(said.values()))
+
+
+class AssetNames:
+    """What callers meant lately, so that most posts need no look-up of their own.
+
+    An asset's id, name and URI never change and at most one active asset has each, so what is remembered is right for
+    as long as that asset is active. Whoever stores checks that anyway, and calls :meth:`forget` when it is not so.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[_Names, NamedAsset] = {}
+
+    async def find(self, *, asset_id: int | None = None, name: str | None = None, uri: str | None = None) -> NamedAsset:
+        """Like :func:`named_asset`."""
+        names = (asset_id, name, uri)
+        found = self._known.get(names)
+        if found is None:
+            found = await named_asset(self._database, asset_id=asset_id, name=name, uri=uri)
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[names] = found
+        return found
+
+    def forget(self, asset: NamedAsset) -> None:
+        """The asset is not active any more."""
+        self._known = {names: known for names, known in self._known.items() if known.asset_id != asset.asset_id}
 
 
 class _Given(TypedDict):

@@ -16,6 +16,8 @@ from app.domain.states import RunState
 from app.interfaces.http.xcoms import shown_value
 from app.kernel.attempt_logs import attempt_log_path
 from app.kernel.settings import Settings
+from app.processes.host import Host
+from app.services.demand import plan
 from tests.factories import make_dag, on_assets, store_events, task
 from tests.http.filled import DAG, fill, run_id_of
 from tests.triggerer.world import World
@@ -195,3 +197,25 @@ async def test_a_dag_tells_what_its_file_declares(api: httpx.AsyncClient, world:
     answer = (await api.get("/api/v2/dags/d/details")).json()
     assert (answer["params"], answer["tags"][0]["name"], answer["description"]) == ({"p": 1}, "t", "x")
     assert [one["task_id"] for one in answer["tasks"]] == ["a"]
+
+
+async def test_attribution_adds_up(api: httpx.AsyncClient, host: Host, world: World) -> None:
+    """One event, then three while its run is busy: each started one run and is the cause of no other."""
+    async with world.database.hot() as hot:
+        await make_dag(hot, "busy", schedule=on_assets("a"), tasks=[task("one")], max_active_runs=1)
+    await store_events(world.database, "a")
+    await plan(host.database, host.notifier)
+    for _ in range(3):
+        await store_events(world.database, "a")
+    for _ in range(4):
+        await plan(host.database, host.notifier)
+        await world.value("UPDATE dag_run SET state = 'success', end_date = now() WHERE state = 'running'")
+    runs = (await api.get("/api/v2/dags/busy/dagRuns")).json()["dag_runs"]
+    events = (await api.get("/api/v2/assets/events")).json()["asset_events"]
+    assert (len(runs), len(events)) == (4, 4)
+    assert sum(run["triggering"] for event in events for run in event["created_dagruns"]) == len(runs)
+    for run in runs:
+        path = f"/api/v2/dags/busy/dagRuns/{run['dag_run_id']}/upstreamAssetEvents"
+        causes = (await api.get(path)).json()["asset_events"]
+        including = [event for event in events if run["dag_run_id"] in {r["run_id"] for r in event["created_dagruns"]}]
+        assert causes == including

@@ -156,3 +156,21 @@ async def test_secrets_by_name_are_masked(api: httpx.AsyncClient, world: World) 
     assert answer.json()["extra"] == shown
     assert (await api.get(EVENTS)).json()["asset_events"][0]["extra"] == shown
     assert '"x"' in await world.value("SELECT extra::text FROM event_body")
+
+
+async def test_a_name_follows_the_asset_that_has_it(api: httpx.AsyncClient, world: World) -> None:
+    first = await world.asset("orders")
+    assert (await posted(api, {"name": "orders"})).json()["asset_id"] == first
+    await world.value("UPDATE asset SET is_active = false WHERE id = $1", first)
+    for body in ({"name": "orders"}, {"asset_id": first}):
+        answer = await posted(api, body)
+        assert (answer.status_code, "not active" in answer.text) == (404, True)
+
+    second = await world.value(
+        "INSERT INTO asset (name, uri, group_name, extra, is_active, updated_at) "
+        "VALUES ('orders', 'x://moved', 'asset', '{}', true, now()) RETURNING id"
+    )
+    assert (await posted(api, {"name": "orders"})).json()["asset_id"] == second
+    for asset, active in ((second, False), (first, True)):
+        await world.value("UPDATE asset SET is_active = $2 WHERE id = $1", asset, active)
+    assert (await posted(api, {"name": "orders"})).json()["asset_id"] == first

@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from app.interfaces.http import errors
-from app.interfaces.http.dependencies import caller
+from app.interfaces.http.dependencies import PostingTools, caller
 from app.interfaces.http.guard import Authentication, Guard
 from app.interfaces.http.limits import BodyLimit
 from app.interfaces.http.routes import assets, dags, monitor, runs, tasks, triggers
@@ -15,6 +15,7 @@ from app.interfaces.http.tokens import Tokens
 from app.kernel.version import program_version
 from app.processes.host import Host
 from app.services.events import EventPoster
+from app.services.named_assets import AssetNames
 
 PREFIX = "/api/v2"
 #: A body may be this much larger than the largest payload: names, and escapes of the JSON text.
@@ -27,7 +28,7 @@ def create_application(host: Host, poster: EventPoster) -> FastAPI:
     """The application over an open host."""
     app = described_application()
     app.state.host = host
-    app.state.poster = poster
+    app.state.posting = PostingTools(names=AssetNames(host.database), poster=poster)
     app.state.tokens = Tokens.load(host.settings)
     # The last one added is the outermost.
     app.add_middleware(BodyLimit, limit=2 * host.settings.max_payload_bytes + BODY_ROOM)

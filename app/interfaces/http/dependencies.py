@@ -1,7 +1,11 @@
-"""What routes ask for: the process's host, the caller, the page."""
+"""What routes ask for: the process's host, the caller, the page.
+
+All are coroutine functions: a plain one would be run in a thread, a detour that costs a request more than its work.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Security
@@ -10,6 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from app.interfaces.http.tokens import NotAuthenticated, Tokens
 from app.processes.host import Host
 from app.services.events import EventPoster
+from app.services.named_assets import AssetNames
 from app.store.listings.paging import Paging
 
 #: Larger offsets make no sense and do not fit the database's integers.
@@ -17,25 +22,33 @@ LARGEST_OFFSET = 2**53
 _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token of POST /auth/token")
 
 
-def the_host(request: Request) -> Host:
+async def the_host(request: Request) -> Host:
     """The host this API serves."""
     found: Host = request.app.state.host
     return found
 
 
-def the_tokens(request: Request) -> Tokens:
+async def the_tokens(request: Request) -> Tokens:
     """The checker of tokens."""
     found: Tokens = request.app.state.tokens
     return found
 
 
-def the_poster(request: Request) -> EventPoster:
-    """The group committer of posted events."""
-    found: EventPoster = request.app.state.poster
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostingTools:
+    """What posting an event needs: names of assets, and the group committer."""
+
+    names: AssetNames
+    poster: EventPoster
+
+
+async def the_posting(request: Request) -> PostingTools:
+    """The tools of posting."""
+    found: PostingTools = request.app.state.posting
     return found
 
 
-def caller(
+async def caller(
     request: Request, _described: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
 ) -> str:
     """The user whom :class:`app.interfaces.http.guard.Authentication` found; 401 if it was passed by."""
@@ -45,7 +58,7 @@ def caller(
     return found
 
 
-def page(
+async def page(
     host: HostOf,
     *,
     limit: Annotated[int | None, Query(ge=0, le=LARGEST_OFFSET, description="Entries, silently capped")] = None,
@@ -62,4 +75,4 @@ def page(
 HostOf = Annotated[Host, Depends(the_host)]
 Caller = Annotated[str, Depends(caller)]
 PageOf = Annotated[Paging, Depends(page)]
-Poster = Annotated[EventPoster, Depends(the_poster)]
+Posting = Annotated[PostingTools, Depends(the_posting)]

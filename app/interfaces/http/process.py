@@ -50,6 +50,7 @@ async def serve(host: Host) -> None:
             config = uvicorn.Config(
                 create_application(host, poster),
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 lifespan="off",
                 ws="none",

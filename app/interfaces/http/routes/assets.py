@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from app.interfaces.http.dependencies import HostOf, PageOf, Poster
+from app.interfaces.http.dependencies import HostOf, PageOf, Posting
 from app.interfaces.http.redaction import redacted
 from app.interfaces.http.schemas.assets import (
     AssetAnswer,
@@ -22,7 +22,8 @@ from app.interfaces.http.schemas.base import Moment
 from app.interfaces.http.shapes import shaped_asset, shaped_event
 from app.kernel.errors import AlreadyExists, NotFound
 from app.services import demand
-from app.services.named_assets import named_asset
+from app.services.events import AssetNotFound, PostedEvent
+from app.services.named_assets import NamedAsset
 from app.store.listings import assets as listed
 from app.store.listings import events as listed_events
 from watchers.payloads import encode_payload
@@ -108,7 +109,7 @@ async def get_events(
 @router.post("/assets/events")
 async def post_event(
     host: HostOf,
-    poster: Poster,
+    posting: Posting,
     response: Response,
     body: EventBody,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
@@ -117,8 +118,7 @@ async def post_event(
     in the header ``Idempotent-Replayed``."""
     settings = host.settings
     encode_payload(body.extra, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
-    asset = await named_asset(host.database, asset_id=body.asset_id, name=body.name, uri=body.uri)
-    posted = await poster.post(asset_id=asset.asset_id, extra=body.extra, idempotency_key=idempotency_key)
+    asset, posted = await _post(posting, body, idempotency_key)
     if posted.timestamp is None:
         response.headers["Idempotent-Replayed"] = "true"
         return await _first_event(host, posted.event_id)
@@ -134,6 +134,17 @@ async def post_event(
         created_dagruns=[],
         timestamp=posted.timestamp,
     )
+
+
+async def _post(posting: Posting, body: EventBody, key: str | None) -> tuple[NamedAsset, PostedEvent]:
+    asset = await posting.names.find(asset_id=body.asset_id, name=body.name, uri=body.uri)
+    try:
+        return asset, await posting.poster.post(asset_id=asset.asset_id, extra=body.extra, idempotency_key=key)
+    except AssetNotFound:
+        # It went out of use since it was looked up: perhaps another asset has its name now, else this tells why not.
+        posting.names.forget(asset)
+        asset = await posting.names.find(asset_id=body.asset_id, name=body.name, uri=body.uri)
+        return asset, await posting.poster.post(asset_id=asset.asset_id, extra=body.extra, idempotency_key=key)
 
 
 async def _first_event(host: HostOf, event_id: int) -> EventAnswer:
