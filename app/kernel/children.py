@@ -7,6 +7,7 @@ loop running there), never from a worker thread that may end first.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -78,7 +79,13 @@ def die_with_parent(death_signal: signal.Signals = signal.SIGKILL, *, parent: in
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None, use_errno=True).prctl(launch.PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+    _library().prctl(launch.PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
     expected = parent if parent is not None else int(os.environ.get(PARENT_VARIABLE, "0"))
     if expected and os.getppid() != expected:
         os._exit(1)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The C library; a forked child finds it loaded."""
+    return ctypes.CDLL(None, use_errno=True)

@@ -100,10 +100,12 @@ class Deployment:
 
     PASSWORD = "acceptance-password"
 
-    def __init__(self, home: Path, dags: Path, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, dags: Path, *, environment: Mapping[str, str] | None = None, port: int | None = None
+    ) -> None:
         self.home = home
         self.dags = dags
-        self.port = free_port()
+        self.port = port or free_port()
         self.client = Client(f"http://127.0.0.1:{self.port}", password=self.PASSWORD)
         self.log = home.parent / f"{home.name}.log"
         self._extra = dict(environment or {})

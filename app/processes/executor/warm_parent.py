@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from app.kernel.children import PARENT_VARIABLE, die_with_parent
+from app.kernel.frames import decoder_of
 from app.processes.executor import messages
+from app.processes.executor.attempt_child import run_attempt
 
 if TYPE_CHECKING:
     from app.sdk.loader import LoadedFile
@@ -60,6 +62,7 @@ def _load(control: socket.socket, root: Path, entry: str) -> LoadedFile | None:
     from app.sdk.loader import load_pipeline
 
     prepare_interpreter()
+    decoder_of(messages.ToAttempt)
     try:
         return load_pipeline(root, entry).require()
     except PipelineError as error:
@@ -136,8 +139,6 @@ class _Forking:
                     os.close(key.fd)
             self._selector.close()
             self._control.close()
-            from app.processes.executor.attempt_child import run_attempt
-
             status = run_attempt(descriptor, self._loaded)
         finally:
             sys.stdout.flush()
