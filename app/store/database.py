@@ -211,7 +211,7 @@ async def _keep_session(_: object) -> None:
 
 
 def _refuse_closed(connection: Any, *_: object) -> None:
-    """Have the pool replace connections that a server has closed since, e.g. by its restart, before anybody uses one."""
+    """Have the pool replace connections that a server has closed since, by its restart say, before they are used."""
     if connection.driver_connection.is_closed():
         raise InvalidatePoolError
 
