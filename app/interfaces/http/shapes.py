@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+from app.domain.specs import ScheduleKind
 from app.domain.states import TaskState
 from app.interfaces.http.redaction import redacted
 from app.interfaces.http.xcoms import shown_value
+
+_PERIODIC = frozenset({ScheduleKind.CRON, ScheduleKind.DELTA, ScheduleKind.CONTINUOUS})
 
 
 def shaped_asset(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,12 +26,18 @@ def shaped_event(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "extra": redacted(row["extra"])}
 
 
+def _as_uuid(number: int) -> UUID:
+    """The field's clients insist on UUIDs where we count."""
+    return UUID(int=number)
+
+
 def shaped_version(row: Mapping[str, Any], *, version_id: int) -> dict[str, Any]:
     """The DAG version of a run or task."""
     return {
-        "id": version_id,
+        "id": _as_uuid(version_id),
         "version_number": row["version_number"],
         "dag_id": row["dag_id"],
+        "dag_display_name": row["dag_id"],
         "bundle_version": row["bundle_digest"],
         "created_at": row["version_created_at"],
     }
@@ -63,10 +74,26 @@ def shaped_dag(row: Mapping[str, Any], *, folder: str) -> dict[str, Any]:
         "params": spec.get("params") or {},
         "start_date": spec.get("start_date"),
         "end_date": spec.get("end_date"),
-        "latest_dag_version": row["version_number"],
+        "file_token": row["file_path"],
+        "timetable_periodic": schedule.get("kind") in _PERIODIC,
+        "latest_dag_version": _latest_version(row),
+        "concurrency": row["max_active_tasks"],
+        "dag_run_timeout": _timeout(spec),
+        "is_paused_upon_creation": spec.get("is_paused_upon_creation"),
+        "timezone": schedule.get("timezone", "UTC"),
         "asset_expression": schedule.get("condition"),
         "tasks": [dict(task) for task in spec.get("tasks", ())],
     }
+
+
+def _latest_version(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    number = row["current_version_id"]
+    return shaped_version(row, version_id=number) if number is not None else None
+
+
+def _timeout(spec: Mapping[str, Any]) -> str | None:
+    seconds = spec.get("dagrun_timeout")
+    return str(timedelta(seconds=seconds)) if seconds is not None else None
 
 
 def shaped_run(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +121,7 @@ def shaped_task(row: Mapping[str, Any]) -> dict[str, Any]:
         }
     return {
         **row,
-        "id": str(row["id"]),
+        "id": _as_uuid(row["id"]),
         "dag_run_id": row["run_id"],
         "dag_display_name": row["dag_id"],
         "task_display_name": row["task_id"],

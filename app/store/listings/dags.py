@@ -41,6 +41,7 @@ def _dags() -> Select[Any]:
             dag_version.c.version_number,
             dag_version.c.bundle_digest,
             dag_version.c.spec,
+            dag_version.c.created_at.label("version_created_at"),
             bundle.c.entry,
         )
         .join(dag_version, dag_version.c.id == dag.c.current_version_id, isouter=True)

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import AliasChoices, Field, JsonValue
 
 from app.interfaces.http.schemas.base import Answer, Body
+from app.interfaces.http.schemas.runs import VersionAnswer
 
 
 class TagAnswer(Answer):
@@ -48,6 +49,11 @@ class DagAnswer(Answer):
     last_parsed_time: datetime | None = None
     bundle_name: str | None = None
     bundle_version: str | None = None
+    file_token: str
+    is_backfillable: bool = False
+    max_consecutive_failed_dag_runs: int = 0
+    timetable_partitioned: bool = False
+    timetable_periodic: bool
     warnings: list[WarningAnswer]
 
 
@@ -58,7 +64,12 @@ class DagDetails(DagAnswer):
     params: dict[str, JsonValue] | None = None
     start_date: str | None = None
     end_date: str | None = None
-    latest_dag_version: int | None = None
+    latest_dag_version: VersionAnswer | None = None
+    concurrency: int
+    dag_run_timeout: str | None = None
+    is_paused_upon_creation: bool | None = None
+    render_template_as_native_obj: bool = False
+    timezone: str | None = None
     asset_expression: dict[str, JsonValue] | None = None
     tasks: list[dict[str, JsonValue]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -12,9 +13,10 @@ from app.interfaces.http.schemas.base import Answer, Body, Moment
 class VersionAnswer(Answer):
     """A version of a DAG."""
 
-    id: int
+    id: UUID
     version_number: int
     dag_id: str
+    dag_display_name: str
     bundle_name: str | None = None
     bundle_version: str | None = None
     created_at: datetime

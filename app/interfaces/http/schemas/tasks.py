@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -24,7 +25,7 @@ class TriggerOfTask(Answer):
 class TaskInstanceAnswer(Answer):
     """A task instance."""
 
-    id: str
+    id: UUID
     task_id: str
     dag_id: str
     dag_run_id: str
