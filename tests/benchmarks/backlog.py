@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from tests.benchmarks.consumption import per_message, processor_seconds
 from tests.benchmarks.figures import Rate, Section
 from tests.benchmarks.latency import LIMIT, Progress, deploy, pipeline
 from tests.benchmarks.records import Records
@@ -35,11 +36,12 @@ async def measure(*, events: int, progress: Progress) -> Section:
         await _post(send, count=1, from_number=0)
         await _ended(records, 1)
 
-        start = time.time()
+        before, start = processor_seconds(deployment), time.time()
         await _post(send, count=events, from_number=1)
         posted = time.time()
         async for done in _until_ended(records, 1 + events):
             progress(title, done - 1, events)
+        used = per_message(before, processor_seconds(deployment), messages=events)
         journeys = [way for way in await records.journeys() if way.number > 0]
     assert len(journeys) == events, f"{len(journeys)} runs for {events} events"
     last = max(way.ended for way in journeys)
@@ -49,6 +51,7 @@ async def measure(*, events: int, progress: Progress) -> Section:
             Rate(name=f"events posted by {CALLERS} callers", per_second=events / (posted - start)),
             Rate(name="runs ended, from the first post to the last end", per_second=events / (last - start)),
         ),
+        notes=(used,),
     )
 
 

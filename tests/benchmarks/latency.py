@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.acceptance.deployment import Deployment
+from tests.benchmarks.consumption import per_message, processor_seconds
 from tests.benchmarks.figures import Section, Spread
 from tests.benchmarks.records import Journey, Records
 from tests.benchmarks.sources import ASSET, SOURCES, Sender, Source
@@ -77,15 +78,17 @@ async def measure(name: str, *, events: int, rate: float, progress: Progress) ->
         await _send_evenly(send, count=WARM_UP, rate=rate, from_number=1)
         await _ended(records, 1 + WARM_UP)
         title = f"{source.title}: {events} messages, {rate:g}/s"
+        before = processor_seconds(deployment)
         await _send_evenly(
             send, count=events, rate=rate, from_number=1 + WARM_UP, told=lambda sent: progress(title, sent, events)
         )
         await _ended(records, 1 + WARM_UP + events)
+        used = per_message(before, processor_seconds(deployment), messages=events)
         journeys = [way for way in await records.journeys() if way.number > WARM_UP]
     assert len(journeys) == events, f"{len(journeys)} runs for {events} messages"
     rows = [Spread.of(hop, [took(way) * 1000 for way in journeys]) for hop, took in _HOPS]
     cold = (first.first_line - first.sent) * 1000
-    return Section(title=title, rows=tuple(rows), notes=(f"first message after the start: {cold:.0f} ms",))
+    return Section(title=title, rows=tuple(rows), notes=(f"first message after the start: {cold:.0f} ms", used))
 
 
 def deploy(folder: Path, text: str, source: Source, **environment: str) -> Deployment:
