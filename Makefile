@@ -76,10 +76,14 @@ floors: $(STAMP)  ## Each module imports only downward
 
 .PHONY: unit
 unit: $(STAMP)  ## The tests alone; TESTS=path picks some, WORKERS=n sets how many at once
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not chaos and not bench" $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not chaos and not bench and not slow" $(TESTS)
 
 .PHONY: test
 test: install lint types floors unit  ## Everything that must hold: lint, types, floors, tests, examples
+
+.PHONY: slow
+slow: $(STAMP)  ## The proofs that take minutes: whole deployments at full numbers
+	@$(BIN)/python -m pytest -m slow -s $(TESTS)
 
 .PHONY: chaos
 chaos: $(STAMP)  ## Tests that kill processes and stop services on purpose

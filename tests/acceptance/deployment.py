@@ -75,6 +75,27 @@ class Client:
             if not page[plural] or len(found) >= page["total_entries"]:
                 return found
 
+    def count(self, path: str, **query: Any) -> int:
+        """How many entries a list has."""
+        return int(self.get(path, limit=1, **query)["total_entries"])
+
+    def count_runs(self, dag_id: str, **query: Any) -> int:
+        return self.count(f"/api/v2/dags/{quote(dag_id)}/dagRuns", **query)
+
+    def asset_id(self, name: str) -> int:
+        """Id of the active asset of this name."""
+        found = self.pages("/api/v2/assets", "assets", name_prefix_pattern=name)
+        return next(int(asset["id"]) for asset in found if asset["name"] == name)
+
+    def events(self, name: str) -> list[Any]:
+        """All events of an asset, oldest first."""
+        return self.pages("/api/v2/assets/events", "asset_events", asset_id=self.asset_id(name))
+
+    def triggers(self) -> dict[str, Any]:
+        """What is known of each trigger, by the name of its first watcher."""
+        found = self.pages("/api/v2/triggers", "triggers")
+        return {trigger["watchers"][0]["name"]: trigger for trigger in found if trigger["watchers"]}
+
     def runs(self, dag_id: str, **query: Any) -> list[Any]:
         return self.pages(f"/api/v2/dags/{quote(dag_id)}/dagRuns", "dag_runs", **query)
 
@@ -199,9 +220,16 @@ class Deployment:
                 found[words[words.index("app.main") + 1]] = pid
         return found
 
+    def send_signal(self, member: str, number: signal.Signals) -> int:
+        """Send a signal to a member process, once it is there; returns its pid."""
+        pid = self.wait_for(lambda: self.members().get(member), f"a process {member}")
+        assert pid is not None
+        os.kill(pid, number)
+        return pid
+
     def wait_for(self, predicate: Callable[[], Result], what: str, *, timeout: float = 60) -> Result:
         """Ask until the answer is true; the log's end is in the failure."""
-        end = time.monotonic() + timeout
+        end, pause = time.monotonic() + timeout, 0.02
         while True:
             found = predicate()
             if found:
@@ -210,7 +238,8 @@ class Deployment:
                 raise AssertionError(f"standalone ended with {self._process.returncode}\n{self.log_end()}")
             if time.monotonic() > end:
                 raise AssertionError(f"no {what} within {timeout} s; last answer: {found!r}\n{self.log_end()}")
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.3)
 
     def wait_for_runs(self, dag_id: str, count: int, *, state: str = "success", timeout: float = 60) -> list[Any]:
         """All runs of a DAG once there are at least ``count`` and all are in ``state``."""
@@ -220,6 +249,16 @@ class Deployment:
             return runs if len(runs) >= count and all(run["state"] == state for run in runs) else []
 
         return self.wait_for(ended, f"{count} runs of {dag_id} in state {state}", timeout=timeout)
+
+    def wait_for_all_runs(self, dag_id: str, count: int, *, timeout: float) -> None:
+        """Wait until a DAG has exactly ``count`` runs, all successful; for many runs, whose list is long."""
+
+        def ended() -> bool:
+            counts = self.client.count_runs(dag_id), self.client.count_runs(dag_id, state="success")
+            assert counts[0] <= count, f"{counts[0]} runs of {dag_id}, not {count}"
+            return counts == (count, count)
+
+        self.wait_for(ended, f"{count} successful runs of {dag_id}", timeout=timeout)
 
     def wait_for_dags(self, dag_ids: Iterable[str], *, timeout: float = 60) -> None:
         """Wait until the API lists these DAGs."""
