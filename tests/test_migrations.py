@@ -89,3 +89,15 @@ async def test_a_later_schema_is_refused_by_both(database_url: str) -> None:
 async def test_a_server_that_is_away_is_told_as_such(postgres: PostgresForTests) -> None:
     with pytest.raises(DatabaseUnavailable):
         await migrate.check(f"postgresql://x@127.0.0.1:{free_port()}/x")
+
+
+def test_the_steps_are_named_by_their_revisions() -> None:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(migrate.script_location()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    scripts = ScriptDirectory.from_config(config)
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == migrate._revisions()
+    assert scripts.get_current_head() == migrate.needed_revision()

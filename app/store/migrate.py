@@ -7,17 +7,17 @@ root otherwise.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.kernel.errors import WrongSchema
 from app.store.errors import translate
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 #: Advisory lock held while migrating.
 LOCK = 7302_7302
@@ -31,10 +31,16 @@ def script_location() -> Path:
 
 
 def needed_revision() -> str:
-    """The revision this version works with."""
-    head = _scripts().get_current_head()
-    assert head is not None, "the package lacks its migrations"
-    return head
+    """The revision this version works with: the last of the steps, which are numbered in their order."""
+    return _revisions()[-1]
+
+
+def _revisions() -> list[str]:
+    """All revisions, oldest first, by the names of their files. Every process asks at its start: alembic, which would
+    read each step, takes a second to import."""
+    found = sorted(path.name.partition("_")[0] for path in script_location().glob("versions/[0-9]*_*.py"))
+    assert found, "the package lacks its migrations"
+    return found
 
 
 async def upgrade(dsn: str, revision: str = "head") -> str:
@@ -46,12 +52,16 @@ async def upgrade(dsn: str, revision: str = "head") -> str:
     found = await current_revision(dsn)
     if found is not None:
         _refuse_unknown(found)
+    from alembic import command
+
     await _run(dsn, lambda config: command.upgrade(config, revision))
     return await current_revision(dsn) or "none"
 
 
 async def downgrade(dsn: str, revision: str) -> None:
     """Migrate down to ``revision`` (``base`` removes everything). For development; data of later steps is lost."""
+    from alembic import command
+
     await _run(dsn, lambda config: command.downgrade(config, revision))
 
 
@@ -109,8 +119,7 @@ async def _run(dsn: str, step: Any) -> None:
 
 
 def _refuse_unknown(found: str) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if found not in known:
+    if found not in _revisions():
         raise WrongSchema(
             f"The database is at schema revision {found}, which this version ({needed_revision()}) does not know: it "
             "was migrated by a later one. Run that version, or restore the backup made before."
@@ -118,11 +127,9 @@ def _refuse_unknown(found: str) -> None:
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(script_location()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config())

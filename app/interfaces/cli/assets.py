@@ -10,10 +10,6 @@ import typer
 from app.interfaces.cli.context import Session, every_row, with_session
 from app.interfaces.cli.output import Format, show_rows
 from app.interfaces.cli.values import json_object
-from app.services.events import post_event
-from app.services.named_assets import named_asset
-from app.store.listings import assets as listed
-from watchers.payloads import encode_payload
 
 commands = typer.Typer(help="Assets: list them, and make events of them.", no_args_is_help=True)
 
@@ -31,6 +27,7 @@ def list_assets(
     output: Output = Format.TABLE,
 ) -> None:
     """List assets."""
+    from app.store.listings import assets as listed
 
     async def work(session: Session) -> list[Mapping[str, Any]]:
         async with session.database.transaction() as connection:
@@ -75,6 +72,9 @@ def emit(
         raise typer.BadParameter("name the asset: NAME, --name, --id or --uri", param_hint="NAME")
     if idempotency_key is not None and not 1 <= len(idempotency_key) <= 255:
         raise typer.BadParameter("it has 1 to 255 characters", param_hint="--idempotency-key")
+    from app.services.events import post_event
+    from app.services.named_assets import named_asset
+    from watchers.payloads import encode_payload
 
     async def work(session: Session) -> dict[str, Any]:
         limits = session.settings

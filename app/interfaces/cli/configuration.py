@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from pydantic import SecretStr
 
 from app.interfaces.cli.output import Format, show_rows
-from app.kernel.settings import PREFIX, Settings, load_settings
 
 commands = typer.Typer(help="The settings in force.", no_args_is_help=True)
 
@@ -18,6 +16,8 @@ def list_settings(
     output: Annotated[Format, typer.Option("--output", "-o", help="How to print.")] = Format.TABLE,
 ) -> None:
     """Print every setting with its value (secrets masked), whether it is set, and what it means."""
+    from app.kernel.settings import PREFIX, Settings, load_settings
+
     settings = load_settings()
     rows = [
         {
@@ -32,6 +32,8 @@ def list_settings(
 
 
 def _shown(value: Any) -> Any:
+    from pydantic import SecretStr
+
     if isinstance(value, SecretStr):
         return "***"
     return value if isinstance(value, int | float | bool | type(None)) else str(value)

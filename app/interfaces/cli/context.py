@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.kernel.errors import TidegateError
-from app.kernel.settings import Settings, load_settings
-from app.store.database import Database
-from app.store.embedded import running_dsn
-from app.store.listings.paging import Page, Paging
-from app.store.migrate import check
-from app.store.wakeups import Notifier
+
+if TYPE_CHECKING:
+    from app.kernel.settings import Settings
+    from app.store.database import Database
+    from app.store.listings.paging import Page, Paging
+    from app.store.wakeups import Notifier
 
 Result = TypeVar("Result")
 
@@ -36,6 +36,8 @@ def database_url(settings: Settings) -> str:
     """The URL of the database this command line works on; raises :class:`NoDatabase`."""
     if settings.database_url is not None:
         return settings.database_url.get_secret_value()
+    from app.store.embedded import running_dsn
+
     running = running_dsn(settings)
     if running is None:
         raise NoDatabase(home=settings.home)
@@ -44,6 +46,11 @@ def database_url(settings: Settings) -> str:
 
 def with_session(work: Callable[[Session], Awaitable[Result]]) -> Result:
     """Open the database, check its schema, run ``work``, close."""
+    from app.kernel.settings import load_settings
+    from app.store.database import Database
+    from app.store.migrate import check
+    from app.store.wakeups import Notifier
+
     settings = load_settings()
     dsn = database_url(settings)
 
@@ -62,6 +69,8 @@ PAGE = 1_000
 
 async def every_row(read: Callable[[Paging], Awaitable[Page]]) -> list[Mapping[str, Any]]:
     """All rows of a list, page by page."""
+    from app.store.listings.paging import Paging
+
     found: list[Mapping[str, Any]] = []
     while True:
         page = await read(Paging(limit=PAGE, offset=len(found)))

@@ -12,10 +12,6 @@ import typer
 from app.interfaces.cli.context import Session, every_row, with_session
 from app.interfaces.cli.output import Format, show_rows
 from app.interfaces.cli.values import json_object, json_objects, moment
-from app.kernel.settings import load_settings
-from app.services import dags, runs
-from app.services.runs import ManualRun
-from app.store.listings import dags as listed
 
 commands = typer.Typer(help="DAGs: list, trigger, pause, try out.", no_args_is_help=True)
 
@@ -43,6 +39,7 @@ def list_dags(
     output: Output = Format.TABLE,
 ) -> None:
     """List DAGs."""
+    from app.store.listings import dags as listed
 
     async def work(session: Session) -> list[Mapping[str, Any]]:
         async with session.database.transaction() as connection:
@@ -76,7 +73,9 @@ def trigger(
     output: Output = Format.TABLE,
 ) -> None:
     """Make a run by hand. It starts when the DAG is not paused and has room for it."""
-    request = ManualRun(
+    from app.services import runs
+
+    request = runs.ManualRun(
         dag_id=dag_id, triggered_by="cli", run_id=run_id, conf=conf, logical_date=logical_date, note=note
     )
 
@@ -100,6 +99,8 @@ def unpause(dag_ids: DagIds) -> None:
 
 
 def _set_paused(dag_ids: list[str], *, paused: bool) -> None:
+    from app.services import dags
+
     word = "paused" if paused else "unpaused"
 
     async def work(session: Session) -> None:
@@ -157,5 +158,7 @@ def try_out(
 
 def _root_of(file: Path) -> Path | None:
     """The pipelines folder if the file is in it: modules beside it are then found as in a deployment."""
+    from app.kernel.settings import load_settings
+
     folder = load_settings().pipelines_folder.resolve()
     return folder if file.resolve().is_relative_to(folder) else None

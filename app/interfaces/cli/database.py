@@ -7,8 +7,6 @@ import asyncio
 import typer
 
 from app.interfaces.cli.context import database_url
-from app.kernel.settings import load_settings
-from app.store.migrate import check, upgrade
 
 commands = typer.Typer(help="The database's schema.", no_args_is_help=True)
 
@@ -16,6 +14,9 @@ commands = typer.Typer(help="The database's schema.", no_args_is_help=True)
 @commands.command("migrate")
 def migrate() -> None:
     """Bring the database's schema to this version's. Safe to run at any time and from several machines at once."""
+    from app.kernel.settings import load_settings
+    from app.store.migrate import upgrade
+
     asyncio.run(upgrade(database_url(load_settings())))
     typer.echo("The schema is up to date.")
 
@@ -23,5 +24,8 @@ def migrate() -> None:
 @commands.command("check")
 def check_schema() -> None:
     """Exit 0 if the database answers and its schema fits this version, else say the remedy and exit 1."""
+    from app.kernel.settings import load_settings
+    from app.store.migrate import check
+
     asyncio.run(check(database_url(load_settings())))
     typer.echo("The database answers and its schema fits this version.")

@@ -13,7 +13,6 @@ from rich.console import Console
 from app.interfaces.cli import assets, configuration, dags, database, processes, standalone, triggers
 from app.kernel.errors import TidegateError
 from app.kernel.version import program_version
-from app.store.errors import StoreError
 from watchers.errors import WatcherError
 
 root = typer.Typer(
@@ -54,6 +53,6 @@ def run() -> None:
     """Run the command line and end the process; an expected error is one clear line and exit status 1."""
     try:
         root(prog_name="tidegate")
-    except (TidegateError, StoreError, WatcherError) as error:
+    except (TidegateError, WatcherError) as error:
         Console(stderr=True, highlight=False, markup=False).print(f"error: {error}", soft_wrap=True)
         sys.exit(1)

@@ -10,7 +10,6 @@ import typer
 from app.domain.states import TriggerStatus
 from app.interfaces.cli.context import Session, every_row, with_session
 from app.interfaces.cli.output import Format, show_rows
-from app.store.listings import triggers as listed
 
 commands = typer.Typer(help="Triggers: what watches, and how it does.", no_args_is_help=True)
 
@@ -26,6 +25,7 @@ def list_triggers(
     output: Annotated[Format, typer.Option("--output", "-o", help="How to print.")] = Format.TABLE,
 ) -> None:
     """List triggers of watchers and of deferred tasks. Their arguments are never shown."""
+    from app.store.listings import triggers as listed
 
     async def work(session: Session) -> list[Mapping[str, Any]]:
         async with session.database.transaction() as connection:

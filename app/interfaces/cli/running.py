@@ -1,0 +1,48 @@
+"""Running one process of the service from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+
+from app.interfaces.cli.context import database_url
+from app.kernel.children import PARENT_VARIABLE, die_with_parent
+from app.kernel.settings import Settings, load_settings
+from app.kernel.telemetry import configure_logging
+from app.processes.host import Serve, host
+
+
+def run_process(job_type: str, serve: Serve, **overrides: object) -> None:
+    """Run one process of the service until it is asked to end."""
+    settings = begin(**overrides)
+    run_loop(host(settings, database_url(settings), job_type=job_type, serve=serve))
+
+
+def begin(**overrides: object) -> Settings:
+    """What every process does first; returns the settings with the options given on the command line."""
+    if os.environ.get(PARENT_VARIABLE):
+        # A member of `standalone`: end in order when that is gone.
+        die_with_parent(signal.SIGTERM)
+        del os.environ[PARENT_VARIABLE]
+    settings = overridden(load_settings(), **overrides)
+    configure_logging(level=settings.log_level, style=settings.log_format)
+    return settings
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` on a loop of the main thread."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+def overridden(settings: Settings, **overrides: object) -> Settings:
+    """``settings`` with the options that were given on the command line, validated like the rest."""
+    given = {name: value for name, value in overrides.items() if value is not None}
+    if not given:
+        return settings
+    return Settings.model_validate({**settings.model_dump(), **given})
