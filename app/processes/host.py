@@ -55,7 +55,7 @@ async def open_host(settings: Settings, dsn: str, *, job_type: str, stop: asynci
         database = await stack.enter_async_context(await connect_patiently(settings, dsn))
         await check(dsn)
         notifier = await stack.enter_async_context(Notifier.open(database))
-        job = await stack.enter_async_context(JobSession.open(database, job_type, settings=settings))
+        job = await stack.enter_async_context(JobSession.open(database, job_type, settings=settings, patient=True))
         yield Host(settings=settings, database=database, notifier=notifier, job=job, stop=stop)
 
 

@@ -4,6 +4,9 @@ Heartbeats are sent by a thread with a loop and a connection of its own, so that
 the process delays them. ``confirmed_at`` is when the lease was last renewed; once that is longer ago than the lease, or
 a peer has ended the row, the session is over for good: ``lease_lost`` is set, and whoever holds it stops what it does,
 closes the session and opens another one.
+
+A *patient* session is over only once a peer has ended its row. Nobody can do so while the database is away, and every
+write of such a process is refused from then on: an outage, however long, then ends neither it nor what it runs.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _log = get_logger("jobs")
 class JobSession:
     """A process as its peers see it. Made by :meth:`open`."""
 
-    def __init__(self, database: Database, job_type: str, settings: Settings) -> None:
+    def __init__(self, database: Database, job_type: str, settings: Settings, *, patient: bool = False) -> None:
         self.id = 0
         self.job_type = job_type
         #: Set on the opener's loop once the lease is lost; never cleared.
@@ -42,6 +45,7 @@ class JobSession:
         self.confirmed_at = 0.0
         self._database = database
         self._settings = settings
+        self._patient = patient
         self._progress_at = time.monotonic()
         self._owner_loop = asyncio.get_running_loop()
         self._opened: Future[None] = Future()
@@ -60,12 +64,13 @@ class JobSession:
         capacity: int | None = None,
         queues: Sequence[str] | None = None,
         team_name: str | None = None,
+        patient: bool = False,
     ) -> AsyncIterator[JobSession]:
         """Register a process of ``job_type`` and keep its lease while the block runs; its row is ended with it.
 
         Raises :class:`app.store.errors.DatabaseUnavailable` if the server is away at the start.
         """
-        session = cls(database, job_type, settings)
+        session = cls(database, job_type, settings, patient=patient)
         thread = threading.Thread(
             target=session._run, args=(capacity, queues, team_name), name=f"lease-{job_type}", daemon=True
         )
@@ -130,7 +135,7 @@ class JobSession:
         assert self._stop is not None
         if self._stop.is_set():
             return True
-        if time.monotonic() - self.confirmed_at > self.lease_seconds:
+        if not self._patient and time.monotonic() - self.confirmed_at > self.lease_seconds:
             self._lose()
             return True
         try:

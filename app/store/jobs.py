@@ -24,14 +24,15 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     progress_age: float | None
 
 
-#: Dead ($1: lease in seconds, $4: lock space): the lease ran out; or the session lock is free although the server has
-#: not restarted since the last heartbeat.
+#: Dead ($1: lease in seconds, $4: lock space): the lease ran out, for which nobody could do anything before the server
+#: started; or the session lock is free although the server has not restarted since the last heartbeat.
 _END_DEAD = """
 UPDATE job SET ended_at = clock_timestamp()
 WHERE ended_at IS NULL AND id IN (
     SELECT j.id FROM job j
     WHERE j.job_type = $2 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $3::bigint
-      AND (j.latest_heartbeat < clock_timestamp() - make_interval(secs => $1::float8)
+      AND (greatest(j.latest_heartbeat, pg_postmaster_start_time())
+               < clock_timestamp() - make_interval(secs => $1::float8)
            OR (j.latest_heartbeat > pg_postmaster_start_time() AND NOT EXISTS (
                    SELECT 1 FROM pg_locks l
                    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2

@@ -106,7 +106,7 @@ class Client:
 
     def causes(self, dag_id: str, run_id: str) -> list[Any]:
         path = f"/api/v2/dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/upstreamAssetEvents"
-        return self.get(path)["asset_events"]
+        return list(self.get(path)["asset_events"])
 
     def token(self) -> str:
         """A bearer token of the user, asked for once."""

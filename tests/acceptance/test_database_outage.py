@@ -32,6 +32,27 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.sqs, pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
 
 MESSAGES = 10
+#: A task that runs through all outages and needs the database in the last one.
+LONG = """
+import time
+from pathlib import Path
+
+from app.sdk import DAG, task
+
+with DAG("long", schedule=None):
+
+    @task
+    def begin():
+        return "begun"
+
+    @task
+    def last(said, ti=None):
+        while not Path({gate!r}).exists():
+            time.sleep(0.05)
+        assert ti.xcom_pull(task_ids="begin") == said
+
+    last(begin())
+"""
 KINDS = ("sqs", "kafka")
 
 
@@ -154,6 +175,8 @@ async def test_messages_wait_for_the_database(
     )
     reports = {kind: Report(tmp_path / f"{kind}.jsonl") for kind in KINDS}
     sources.write_pipelines(pipelines, reports)
+    gate = tmp_path / "gate"
+    (pipelines / "long.py").write_text(LONG.format(gate=str(gate)))
     there = deploy(
         pipelines,
         **sqs_environment(sqs_administration),
@@ -161,17 +184,22 @@ async def test_messages_wait_for_the_database(
         TIDEGATE_ENCRYPTION_KEY=Fernet.generate_key().decode(),
         TIDEGATE_TOKEN_SECRET="a secret of this test, long enough",
     )
-    there.wait_for_dags(KINDS)
+    there.wait_for_dags([*KINDS, "long"])
+    there.client.post("/api/v2/dags/long/dagRuns", {"logical_date": None})
     sent = ["before"]
     await sources.send(sent)
     await _until_all_are_runs(there, sources, len(sent))
+    there.wait_for(lambda: _task_state(there, "last") == "running", "the long task")
     members = there.members()
-    for outage in (Shutdown(database_server), Crash(database_server), Freeze(database_server)):
+    outages = [Shutdown(database_server), Freeze(database_server), Crash(database_server)]
+    for outage in outages:
         name = type(outage).__name__
         await outage.begin()
         try:
             now = [f"{name} {number}" for number in range(MESSAGES)]
             await sources.send(now)
+            if outage is outages[-1]:
+                gate.touch()
             await _assert_nothing_is_acknowledged(sources, seconds, committed=len(sent))
         finally:
             await outage.end()
@@ -183,6 +211,7 @@ async def test_messages_wait_for_the_database(
             report.assert_each_once(sent)
     for kind in KINDS:
         assert there.client.count("/api/v2/assets/events", asset_id=there.client.asset_id(kind)) == len(sent)
+    there.wait_for_runs("long", 1)  # tasks have no retries here: their first attempts have survived
     assert there.members() == members
 
 
@@ -205,3 +234,9 @@ async def _until_all_are_runs(there: Deployment, sources: Sources, count: int) -
         return await sources.committed() == count
 
     await eventually(copied, what=f"committed offset {count}")
+
+
+def _task_state(there: Deployment, task_id: str) -> str | None:
+    [run] = there.client.runs("long")
+    path = f"/api/v2/dags/long/dagRuns/{run['dag_run_id']}/taskInstances/{task_id}"
+    return str(there.client.get(path)["state"])

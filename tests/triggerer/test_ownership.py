@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -68,12 +71,10 @@ async def test_a_session_outlives_its_connection(database: Database, world: Worl
         assert not job.lease_lost.is_set()
 
 
-async def test_a_session_without_a_server_is_lost_after_its_lease(
-    database: Database, world: World, settings: Settings
-) -> None:
-    short = load_settings(home=settings.home, database_url=settings.database_url, heartbeat_interval=0.2)
-    # A lock held by a stranger keeps the session from being confirmed again, as an absent server does.
-    async with JobSession.open(database, "triggerer", short) as job, database.session() as stranger:
+@asynccontextmanager
+async def locked_out(database: Database, world: World, job: JobSession) -> AsyncIterator[None]:
+    """A lock held by a stranger keeps the session from being confirmed, as an absent server does."""
+    async with database.session() as stranger:
         pid = await world.value("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1", job.id)
         waiting = asyncio.create_task(stranger.execute("SELECT pg_advisory_lock(7301, $1)", job.id))
         await eventually(
@@ -81,6 +82,31 @@ async def test_a_session_without_a_server_is_lost_after_its_lease(
         )
         await world.value("SELECT pg_terminate_backend($1)", pid)
         await waiting
+        yield
+
+
+@pytest.fixture
+def short(settings: Settings) -> Settings:
+    """A lease of 0.6 s."""
+    return load_settings(home=settings.home, database_url=settings.database_url, heartbeat_interval=0.2)
+
+
+async def test_a_session_without_a_server_is_lost_after_its_lease(
+    database: Database, world: World, short: Settings
+) -> None:
+    async with JobSession.open(database, "triggerer", short) as job, locked_out(database, world, job):
+        async with asyncio.timeout(30):
+            await job.lease_lost.wait()
+
+
+async def test_a_patient_session_is_lost_only_to_a_peer(database: Database, world: World, short: Settings) -> None:
+    async with JobSession.open(database, "scheduler", short, patient=True) as job:
+        async with locked_out(database, world, job):
+            away_since = job.confirmed_at
+            await eventually(lambda: time.monotonic() - away_since > 3 * short.lease_seconds)
+        await eventually(lambda: job.confirmed_at > away_since + short.lease_seconds)
+        assert not job.lease_lost.is_set()
+        await world.value("UPDATE job SET ended_at = now()")
         async with asyncio.timeout(30):
             await job.lease_lost.wait()
 
@@ -184,9 +210,9 @@ async def test_a_dead_owner_is_fenced_at_once_and_a_live_one_never(
 
 
 async def test_a_restarted_server_is_no_mass_death(
-    database: Database, notifier: Notifier, world: World, keys: Keys, quick: Settings
+    database: Database, notifier: Notifier, world: World, keys: Keys, quick: Settings, short: Settings
 ) -> None:
-    """After a restart nobody holds a lock; a heartbeat from before it counts until the lease is over."""
+    """After a restart nobody holds a lock; a heartbeat from before it counts until a lease after it."""
     await world.trigger()
     job = await world.job()
     await triggers.claim(database, keys, owner_id=job, limit=1)
@@ -195,8 +221,10 @@ async def test_a_restarted_server_is_no_mass_death(
 
     assert await jobs.fence_dead_owners(database, notifier, patient) == []
 
+    # However long it was away: everybody has a whole lease from its start to be heard again.
     await world.value("UPDATE job SET latest_heartbeat = now() - interval '1 day'")
-    assert len(await jobs.fence_dead_owners(database, notifier, patient)) == 1
+    assert await jobs.fence_dead_owners(database, notifier, patient) == []
+    assert len(await jobs.fence_dead_owners(database, notifier, short)) == 1
 
 
 async def test_health_tells_progress(database: Database, world: World, quick: Settings) -> None:

@@ -77,11 +77,11 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _stay_registered(host: Host, server: uvicorn.Server) -> None:
-    """Report progress; after a lease was lost (the database was away for long), go on under a new one."""
+    """Report progress; after a lease was lost (this machine stood still for long), go on under a new one."""
     await _report_progress(host.job, server)
     while True:
         try:
-            async with JobSession.open(host.database, "api_server", settings=host.settings) as job:
+            async with JobSession.open(host.database, "api_server", host.settings, patient=True) as job:
                 await _report_progress(job, server)
         except StoreError:
             await asyncio.sleep(PROGRESS_INTERVAL)

@@ -190,27 +190,31 @@ class LocalExecutor:
         await tasks.give_back(self._database, self._notifier, owner_id=self._owner_id)
 
     async def pull(self, order: AttemptOrder, request: messages.PullXCom) -> list[tuple[str, str]]:
-        """XComs of the attempt's run."""
-        rows = await tasks.pull_xcoms(
-            self._database,
-            dag_id=order.run.dag_id,
-            run_id=order.run.run_id,
-            task_ids=request.task_ids,
-            key=request.key,
+        """XComs of the attempt's run. While the database is away the task waits, as it would for a slow one."""
+        rows = await self._database.until_available(
+            lambda: tasks.pull_xcoms(
+                self._database,
+                dag_id=order.run.dag_id,
+                run_id=order.run.run_id,
+                task_ids=request.task_ids,
+                key=request.key,
+            )
         )
         place = {task_id: number for number, task_id in enumerate(request.task_ids)}
         return [(row.task_id, row.value) for row in sorted(rows, key=lambda row: (place[row.task_id], row.map_index))]
 
     async def inlet_events(self, order: AttemptOrder, request: messages.ListInletEvents) -> list[EventValue]:
-        """Events of an inlet asset."""
+        """Events of an inlet asset. Waits like :meth:`pull`."""
         del order  # any asset may be read; rights per asset come with users
-        return await inlets.inlet_events(
-            self._database,
-            AssetKey(name=request.name, uri=request.uri),
-            after=_moment(request.after),
-            before=_moment(request.before),
-            ascending=request.ascending,
-            limit=request.limit,
+        return await self._database.until_available(
+            lambda: inlets.inlet_events(
+                self._database,
+                AssetKey(name=request.name, uri=request.uri),
+                after=_moment(request.after),
+                before=_moment(request.before),
+                ascending=request.ascending,
+                limit=request.limit,
+            )
         )
 
 
