@@ -100,7 +100,9 @@ class Settings(BaseSettings):
     max_active_tasks_per_dag: int = _setting(16, "Running tasks of a DAG that does not say itself", "tasks", ge=1)
     dags_are_paused_at_creation: bool = _setting(False, "Whether a new DAG waits to be unpaused")
     task_kill_grace: float = _setting(5, "From SIGTERM to SIGKILL when an attempt has to end", "s", ge=0)
-    warm_parent_idle_seconds: float = _setting(300, "Idle time after which a warm parent process is ended", "s", gt=0)
+    warm_parent_idle_seconds: float = _setting(
+        300, "Idle time after which a warm parent of code that no new run would have is ended", "s", gt=0
+    )
     warm_parent_limit: int = _setting(16, "Most warm parent processes of one executor", "processes", ge=1)
 
     # Pipeline files

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.domain.bundles import bundle_digest, is_inside
 from app.kernel.errors import NotFound, TidegateError
-from app.store import bundles
+from app.store import bundles, versions
 from app.store.database import Connection, Database
 
 _FOLDER_MODE = 0o755
@@ -37,6 +37,12 @@ async def store_bundle(connection: Connection, sources: Mapping[str, bytes], *, 
     if await bundles.insert_bundle(connection, digest, entry=entry):
         await bundles.insert_files(connection, digest, sources)
     return digest
+
+
+async def current_code(database: Database, *, limit: int) -> list[tuple[str, str]]:
+    """Digest and pipeline file of the code that new runs would have, newest first, at most ``limit`` of them."""
+    async with database.glance() as hot:
+        return await versions.read_current_code(hot, limit=limit)
 
 
 async def materialise(database: Database, digest: str, root: Path) -> Path:

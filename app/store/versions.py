@@ -27,3 +27,17 @@ async def read_version(hot: HotConnection, *, version_id: int) -> VersionRow | N
         version_id,
     )
     return VersionRow(**dict(row)) if row is not None else None
+
+
+async def read_current_code(hot: HotConnection, *, limit: int) -> list[tuple[str, str]]:
+    """Digest and entry of the code that runs of active, unpaused DAGs would have now, the newest first."""
+    rows = await hot.fetch(
+        """
+        SELECT b.digest, b.entry
+        FROM dag d JOIN dag_version v ON v.id = d.current_version_id JOIN bundle b ON b.digest = v.bundle_digest
+        WHERE d.is_active AND NOT d.is_paused
+        GROUP BY b.digest ORDER BY max(v.id) DESC LIMIT $1
+        """,
+        limit,
+    )
+    return [(row[0], row[1]) for row in rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import psutil
 import pytest
@@ -110,11 +109,6 @@ with DAG("isolated"):
 with DAG("bash"):
     BashOperator(task_id="echo", bash_command="echo from bash; exit 0")
 """
-
-
-@pytest.fixture
-def executor_settings(home: Path) -> Settings:
-    return Settings(home=home, parallelism=4, task_kill_grace=1)
 
 
 async def test_values_pass_between_tasks_and_everything_said_is_in_the_log(

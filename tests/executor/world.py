@@ -81,16 +81,16 @@ class World:
 
 
 @asynccontextmanager
-async def world(database_url: str, settings: Settings, source: str) -> AsyncIterator[World]:
-    """Store ``source`` as a pipeline file and run an executor over its runs."""
+async def world(database_url: str, settings: Settings, source: str, *, paused: bool = False) -> AsyncIterator[World]:
+    """Store ``source`` as a pipeline file, its DAGs ``paused`` or not, and run an executor over its runs."""
     folder = Path(settings.home) / "dags"
     folder.mkdir()
     (folder / ENTRY).write_text(source)
     async with await Database.connect(database_url, pool_size=4) as database, Notifier.open(database) as notifier:
-        await _store(database, notifier, folder)
+        await _store(database, notifier, folder, paused=paused)
         async with database.hot() as hot:
             owner_id = await make_job(hot)
-        async with Listener.open(database, notifier, ["tasks"]) as listener, asyncio.TaskGroup() as group:
+        async with Listener.open(database, notifier, ["tasks", "dags"]) as listener, asyncio.TaskGroup() as group:
             executor = LocalExecutor(
                 database=database, notifier=notifier, listener=listener, settings=settings, owner_id=owner_id
             )
@@ -108,7 +108,7 @@ async def world(database_url: str, settings: Settings, source: str) -> AsyncIter
             await running
 
 
-async def _store(database: Database, notifier: Notifier, folder: Path) -> None:
+async def _store(database: Database, notifier: Notifier, folder: Path, *, paused: bool) -> None:
     loaded = load_pipeline(folder, ENTRY)
     try:
         result = describe(loaded.require())
@@ -119,7 +119,7 @@ async def _store(database: Database, notifier: Notifier, folder: Path) -> None:
         notifier,
         result,
         sources={ENTRY: (folder / ENTRY).read_bytes()},
-        defaults=DagDefaults(is_paused=False, max_active_runs=16, max_active_tasks=16),
+        defaults=DagDefaults(is_paused=paused, max_active_runs=16, max_active_tasks=16),
         encrypt=str.encode,
         now=utc_now(),
     )

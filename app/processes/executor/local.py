@@ -22,6 +22,7 @@ from app.processes.batching import Batcher
 from app.processes.executor import messages
 from app.processes.executor.attempt import Attempt, Lost
 from app.processes.executor.parents import PipelineUnusable, WarmParents
+from app.processes.executor.prewarming import Prewarmer
 from app.services import bundles, inlets, tasks
 from app.store.database import Database
 from app.store.errors import DatabaseUnavailable
@@ -57,6 +58,10 @@ class LocalExecutor:
             limit=settings.warm_parent_limit,
             idle_seconds=settings.warm_parent_idle_seconds,
         )
+        self._bundles = settings.home / "bundles"
+        self._prewarmer = Prewarmer(
+            database=database, parents=self._parents, folder=self._bundles, limit=settings.warm_parent_limit
+        )
 
     @property
     def free_slots(self) -> int:
@@ -71,9 +76,13 @@ class LocalExecutor:
                 Batcher.open(self._record_ends) as self._ends,
                 asyncio.TaskGroup() as group,
             ):
-                evicting = group.create_task(self._evict_for_ever(), name="evict-warm-parents")
+                caring = [
+                    group.create_task(self._evict_for_ever(), name="evict-warm-parents"),
+                    group.create_task(self._prewarmer.run_for_ever(), name="prewarm"),
+                ]
                 await self._claim_until(stop, group)
-                evicting.cancel()
+                for each in caring:
+                    each.cancel()
                 await self._end_running()
         finally:
             await self._parents.stop()
@@ -88,15 +97,17 @@ class LocalExecutor:
                 task = group.create_task(self._run_attempt(attempt), name=f"attempt:{order.task_instance_id}")
                 self._running[task] = attempt
                 task.add_done_callback(self._forget)
-            if not claimed:
-                await self._listener.wait(timeout=1.0)
+            if not claimed and "dags" in await self._listener.wait(timeout=1.0):
+                self._prewarmer.look()
 
     def _forget(self, task: asyncio.Task[None]) -> None:
+        was_full = self.free_slots <= 0
         self._running.pop(task, None)
-        self._wake()  # a slot is free
+        if was_full:
+            self._wake()
 
     def _wake(self) -> None:
-        self._listener.hear(self._listener.topics)
+        self._listener.hear({"tasks"})
 
     async def _claim(self) -> Sequence[AttemptOrder]:
         if self.free_slots <= 0:
@@ -126,7 +137,7 @@ class LocalExecutor:
         order = attempt.order
         result: Outcome | Lost | None
         try:
-            root = await bundles.materialise(self._database, order.bundle_digest, self._settings.home / "bundles")
+            root = await bundles.materialise(self._database, order.bundle_digest, self._bundles)
             parent = await self._parents.parent(digest=order.bundle_digest, root=root, entry=order.entry)
             result = await attempt.run(parent, lambda: self._starts.submit(attempt))
         except PipelineUnusable as error:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,18 +198,25 @@ class WarmParent:
 
 
 class WarmParents:
-    """The warm parents of one executor, by bundle and entry, at most ``limit`` of them."""
+    """The warm parents of one executor, by bundle and entry, at most ``limit`` of them.
+
+    Those of :meth:`keep` stay however long they are idle; the others end some time after their last use.
+    """
 
     def __init__(self, *, logs: Path, limit: int, idle_seconds: float) -> None:
         self._logs = logs
         self._limit = limit
         self._idle_seconds = idle_seconds
         self._parents: dict[tuple[str, str], WarmParent] = {}
+        self._kept: frozenset[tuple[str, str]] = frozenset()
         self._starting = asyncio.Lock()
+        self._stopped = False
 
     async def parent(self, *, digest: str, root: Path, entry: str) -> WarmParent:
-        """The warm parent of a version, started if need be."""
+        """The warm parent of a version, started if need be. Raises :class:`ParentGone` once they have been stopped."""
         async with self._starting:
+            if self._stopped:
+                raise ParentGone("the executor stops")
             parent = self._parents.get((digest, entry))
             if parent is not None and parent.gone:
                 await self._drop((digest, entry))
@@ -221,6 +229,10 @@ class WarmParents:
             parent.used_at = time.monotonic()
             return parent
 
+    def keep(self, current: Collection[tuple[str, str]]) -> None:
+        """Say which code, by digest and entry, may be asked for at any moment."""
+        self._kept = frozenset(current)
+
     async def evict_idle(self) -> None:
         """End parents that nobody used for a while."""
         async with self._starting:
@@ -229,14 +241,14 @@ class WarmParents:
     async def _evict(self) -> None:
         now = time.monotonic()
         idle = sorted(
-            (parent.used_at, key)
+            (key in self._kept, parent.used_at, key)
             for key, parent in self._parents.items()
             # One that is still importing, or was handed out a moment ago, is about to be used.
             if not parent.busy and parent.ready.done() and now - parent.used_at > 1
         )
         over = len(self._parents) - self._limit
-        for used_at, key in idle:
-            if over > 0 or now - used_at > self._idle_seconds:
+        for kept, used_at, key in idle:
+            if over > 0 or (not kept and now - used_at > self._idle_seconds):
                 await self._drop(key)
                 over -= 1
 
@@ -245,6 +257,8 @@ class WarmParents:
         await parent.stop()
 
     async def stop(self) -> None:
-        """End all parents."""
-        for key in list(self._parents):
-            await self._drop(key)
+        """End all parents, and start no more."""
+        async with self._starting:
+            self._stopped = True
+            for key in list(self._parents):
+                await self._drop(key)
