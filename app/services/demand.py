@@ -62,7 +62,7 @@ async def plan(database: Database, notifier: Notifier, *, skip: Collection[str] 
     Raises:
         DatabaseUnavailable: The server is away; nothing half-done remains.
     """
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         candidates = [dag_id for dag_id in await statements.read_candidates(hot) if dag_id not in skip]
     planner = _Planner(database, notifier)
     contended = [dag_id for dag_id in candidates if not await planner.take_turn(dag_id, patience=None)]
@@ -217,7 +217,7 @@ def _expect(found: int, wanted: int) -> None:
 
 async def next_moment(database: Database, *, after: datetime | None) -> tuple[datetime, float | None]:
     """The database's clock, and the seconds to the next thing due by the clock after ``after`` (None: nothing)."""
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         return await statements.read_next_moment(hot, after=after)
 
 

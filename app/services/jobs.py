@@ -78,7 +78,7 @@ async def retire(database: Database, notifier: Notifier, job_id: int) -> None:
 
 async def health(database: Database, settings: Settings) -> dict[str, JobHealth]:
     """Health by job type, judged by progress: healthy while some process of the type made progress within its lease."""
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         rows = await statements.unended_jobs(hot)
     return {
         job_type: _judge(job_type, [row for row in rows if row.job_type == job_type], lease=settings.lease_seconds)

@@ -234,7 +234,7 @@ async def create_due(database: Database, notifier: Notifier, *, skip: Collection
 
     A DAG at its limit of active runs is left until one ends.
     """
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         due = [dag_id for dag_id in await statements.read_due_dags(hot) if dag_id not in skip]
     outcome = DueRound(runs=0, failed={})
     for dag_id in due:

@@ -81,7 +81,7 @@ async def mark_running(
 ) -> set[int]:
     """Record starts; the task instances that may run. An attempt not among them was taken away: end its process."""
     rows = [(attempt.task_instance_id, attempt.epoch, attempt.pid) for attempt in attempts]
-    return await database.retrying_hot(
+    return await database.retrying_statement(
         lambda hot: statements.mark_running(hot, owner_id=owner_id, attempts=rows, hostname=hostname)
     )
 
@@ -137,7 +137,7 @@ async def requeue_due(database: Database, notifier: Notifier) -> int:
     """Schedule the tasks whose retry delay is over; how many."""
     total = 0
     while True:
-        again = await database.retrying_hot(lambda hot: statements.requeue_due(hot, limit=_REQUEUED_AT_ONCE))
+        again = await database.retrying_statement(lambda hot: statements.requeue_due(hot, limit=_REQUEUED_AT_ONCE))
         if again:
             notifier.poke("tasks")
         total += len(again)
@@ -182,7 +182,7 @@ async def fail_lost(database: Database, notifier: Notifier, *, owner_ids: Sequen
 
 async def fail_lost_of_ended(database: Database, notifier: Notifier) -> int:
     """:func:`fail_lost` for every owner whose process is on record as ended."""
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         owners = await statements.read_ended_owners(hot)
     if not owners:
         return 0
@@ -193,7 +193,7 @@ async def pull_xcoms(
     database: Database, *, dag_id: str, run_id: str, task_ids: Sequence[str], key: str, map_index: int | None = None
 ) -> Sequence[XComRow]:
     """XComs of a run, as canonical texts."""
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         return await xcoms.read_xcoms(
             hot, dag_id=dag_id, run_id=run_id, task_ids=task_ids, key=key, map_index=map_index
         )

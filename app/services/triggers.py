@@ -175,7 +175,7 @@ async def saturated(database: Database, *, trigger_ids: Sequence[int], limit: in
     """Triggers that must wait, because a consumer has ``limit`` or more events waiting for a run."""
     if not trigger_ids:
         return set()
-    async with database.hot() as hot:
+    async with database.glance() as hot:
         return await statements.saturated_triggers(hot, trigger_ids=trigger_ids, limit=limit)
 
 

@@ -71,7 +71,7 @@ class Notifier:
         if not due:
             return
         try:
-            async with self._database.hot() as connection:
+            async with self._database.glance() as connection:
                 await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{self._sender}:{','.join(sorted(due))}")
         except (StoreError, TimeoutError):
             # Lost wake-ups are harmless: listeners look by themselves, and hear all topics after a reconnect.
