@@ -21,7 +21,7 @@ from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.batching import Batcher
 from app.processes.executor import messages
 from app.processes.executor.attempt import Attempt, Lost
-from app.processes.executor.parents import PipelineUnusable, WarmParents
+from app.processes.executor.parents import PipelineUnusable, WarmParent, WarmParents
 from app.processes.executor.prewarming import Prewarmer
 from app.services import bundles, inlets, tasks
 from app.store.database import Database
@@ -137,8 +137,7 @@ class LocalExecutor:
         order = attempt.order
         result: Outcome | Lost | None
         try:
-            root = await bundles.materialise(self._database, order.bundle_digest, self._bundles)
-            parent = await self._parents.parent(digest=order.bundle_digest, root=root, entry=order.entry)
+            parent = await self._warm_parent(order)
             result = await attempt.run(parent, lambda: self._starts.submit(attempt))
         except PipelineUnusable as error:
             result = Failed(error=str(error))
@@ -149,6 +148,13 @@ class LocalExecutor:
             result = Lost(reason=f"{type(error).__name__}: {error}")
         if result is not None:
             await self._ends.submit(tasks.AttemptReport.of(order, result))
+
+    async def _warm_parent(self, order: AttemptOrder) -> WarmParent:
+        parent = self._parents.known(digest=order.bundle_digest, entry=order.entry)
+        if parent is None:
+            root = await bundles.materialise(self._database, order.bundle_digest, self._bundles)
+            parent = await self._parents.parent(digest=order.bundle_digest, root=root, entry=order.entry)
+        return parent
 
     async def _record_starts(self, attempts: Sequence[Attempt]) -> Sequence[bool]:
         if self._stopping:

@@ -212,6 +212,14 @@ class WarmParents:
         self._starting = asyncio.Lock()
         self._stopped = False
 
+    def known(self, *, digest: str, entry: str) -> WarmParent | None:
+        """The warm parent of a version if it is there."""
+        parent = self._parents.get((digest, entry))
+        if parent is None or parent.gone:
+            return None
+        parent.used_at = time.monotonic()
+        return parent
+
     async def parent(self, *, digest: str, root: Path, entry: str) -> WarmParent:
         """The warm parent of a version, started if need be. Raises :class:`ParentGone` once they have been stopped."""
         async with self._starting:
