@@ -10,11 +10,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from app.kernel.settings import load_settings
+from app.store.embedded import running_dsn
 from tests.ports import free_port
 
 Result = TypeVar("Result")
@@ -211,6 +214,27 @@ class Deployment:
             raise AssertionError(f"tidegate {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
         return done
 
+    @contextmanager
+    def another_api_server(self) -> Iterator[Client]:
+        """One more API server on the same database, and a client of it."""
+        port = free_port()
+        dsn = running_dsn(load_settings(home=self.home))
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "app.main", "api-server", "--port", str(port)],
+                env={**self.environment, "TIDEGATE_DATABASE_URL": str(dsn)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        client = Client(f"http://127.0.0.1:{port}", password=self.PASSWORD)
+        try:
+            self.wait_for(lambda: _answers(client), "another API server")
+            yield client
+        finally:
+            process.terminate()
+            process.wait(30)
+
     def members(self) -> dict[str, int]:
         """Pid of each member process, by command."""
         found = {}
@@ -272,6 +296,13 @@ class Deployment:
     def log_end(self, lines: int = 60) -> str:
         """The last lines of what the processes logged."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+
+def _answers(client: Client) -> bool:
+    try:
+        return bool(client.get("/api/v2/version"))
+    except (OSError, HttpError):
+        return False
 
 
 def _children(pid: int) -> list[int]:
