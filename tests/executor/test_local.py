@@ -8,7 +8,11 @@ import signal
 import psutil
 import pytest
 
+from app.domain.orders import AttemptOrder
 from app.kernel.settings import Settings
+from app.services import tasks
+from app.store.database import Database
+from app.store.errors import DatabaseUnavailable
 from tests.executor.world import world
 from tests.waiting import eventually
 
@@ -220,6 +224,24 @@ async def test_a_stopping_executor_ends_its_processes_and_gives_back_the_rest(
     commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     assert not [command for command in commands if "warm_parent" in command]
     del run_id
+
+
+async def test_a_claim_whose_answer_was_lost_is_started_nevertheless(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as deployment:
+        answered, lost = tasks.claim, []
+
+        async def claim(database: Database, *, owner_id: int, limit: int) -> list[AttemptOrder]:
+            orders = await answered(database, owner_id=owner_id, limit=limit)
+            if orders and not lost:
+                lost.extend(orders)
+                raise DatabaseUnavailable("the connection broke after the commit")
+            return orders
+
+        monkeypatch.setattr(tasks, "claim", claim)
+        assert (await deployment.run_to_end("works"))["state"] == "success"
+        assert lost
 
 
 async def test_threads_left_by_the_import_mean_fresh_processes(database_url: str, executor_settings: Settings) -> None:

@@ -53,6 +53,7 @@ class LocalExecutor:
         self._ends: Batcher[tasks.AttemptReport, tasks.ReportResult]
         self._trouble = LimitedLog(_log)
         self._stopping = False
+        self._claim_is_doubtful = False
         self._parents = WarmParents(
             logs=settings.home / "logs",
             limit=settings.warm_parent_limit,
@@ -113,13 +114,22 @@ class LocalExecutor:
         if self.free_slots <= 0:
             return ()
         try:
+            await self._return_unknown_claims()
             claimed = await tasks.claim(self._database, owner_id=self._owner_id, limit=self.free_slots)
         except DatabaseUnavailable as error:
+            self._claim_is_doubtful = True
             self._trouble.failed("claim", "cannot claim tasks: the database is away", error=str(error))
             await asyncio.sleep(0.2)
             return ()
         self._trouble.recovered("claim", "tasks are claimed again")
         return [msgspec.structs.replace(order, log_path=self._log_path(order)) for order in claimed]
+
+    async def _return_unknown_claims(self) -> None:
+        """A claim may have been committed although its answer was lost: nobody would ever start those attempts."""
+        if self._claim_is_doubtful:
+            known = [attempt.order for attempt in self._running.values()]
+            await tasks.give_back(self._database, self._notifier, owner_id=self._owner_id, but=known)
+            self._claim_is_doubtful = False
 
     def _log_path(self, order: AttemptOrder) -> str:
         return str(
