@@ -145,9 +145,7 @@ async def requeue_due(database: Database, notifier: Notifier) -> int:
             return total
 
 
-async def give_back(
-    database: Database, notifier: Notifier, *, owner_id: int, but: Sequence[AttemptOrder] = ()
-) -> int:
+async def give_back(database: Database, notifier: Notifier, *, owner_id: int, but: Sequence[AttemptOrder] = ()) -> int:
     """An executor returns what it claimed and has not started, ``but`` some; how many.
 
     All of it when it stops. All but what it knows of when the answer to a claim may have been lost on its way.
