@@ -205,7 +205,7 @@ async def test_a_stopping_executor_gives_back_its_claims(bench: Bench) -> None:
     await bench.start("d", task("work"), runs=3)
     claimed = await bench.claim(2)
 
-    assert await tasks.give_back(bench.database, bench.notifier, owner_id=bench.owner, attempts=claimed[:1]) == 1
+    assert await tasks.give_back(bench.database, bench.notifier, owner_id=bench.owner, but=claimed[1:]) == 1
     assert await tasks.give_back(bench.database, bench.notifier, owner_id=bench.owner) == 1
     started = await tasks.mark_running(
         bench.database,
@@ -214,6 +214,19 @@ async def test_a_stopping_executor_gives_back_its_claims(bench: Bench) -> None:
     )
     assert started == set()
     assert len(await bench.claim()) == 3
+
+
+async def test_a_start_whose_answer_was_lost_may_be_recorded_again(bench: Bench) -> None:
+    await bench.start("d", task("t"))
+    [order] = await bench.begin()
+    again = StartedAttempt(task_instance_id=order.task_instance_id, epoch=order.epoch, pid=1)
+    assert await tasks.mark_running(bench.database, owner_id=bench.owner, attempts=[again]) == {order.task_instance_id}
+
+    old = StartedAttempt(task_instance_id=order.task_instance_id, epoch=order.epoch - 1, pid=1)
+    assert await tasks.mark_running(bench.database, owner_id=bench.owner, attempts=[old]) == set()
+    assert await tasks.mark_running(bench.database, owner_id=bench.owner + 1, attempts=[again]) == set()
+    await bench.end(order, Succeeded())
+    assert await tasks.mark_running(bench.database, owner_id=bench.owner, attempts=[again]) == set()
 
 
 async def test_outlet_events_and_the_end_of_their_task_are_one(bench: Bench) -> None:

@@ -19,6 +19,11 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 MASK = "***"
+#: Parts of a name that tell a secret, in lower case (the field's list).
+SENSITIVE = (
+    "access_token", "api_key", "apikey", "authorization", "passphrase", "passwd", "password", "private_key", "secret",
+    "token", "keyfile_dict", "service_account",
+)  # fmt: skip
 _SHORTEST = 3
 _SHORTEST_ANYWHERE = 6
 
@@ -28,6 +33,19 @@ _SHORTEST_ANYWHERE = 6
 _PASSWORD_IN_URI = re.compile(
     r"(?P<head>://[^\s:/?#@'\"]*):(?P<password>[^\s/?#'\"]+|(?!\d*(?:[/?#\s]|$))[^\s@]{1,512})@"
 )
+
+
+#: A text given under a telling name, as source code and ``repr()`` write it: ``password="…"``, ``'api_key': '…'``.
+_GIVEN = re.compile(
+    rf"(?P<head>\b\w{{0,60}}(?:{'|'.join(SENSITIVE)})\w{{0,60}}['\"]?\s{{0,9}}[=:]\s{{0,9}}[a-z]{{0,2}})"
+    r"(?P<quote>['\"])(?:\\.|(?!(?P=quote)).)+(?P=quote)",
+    re.IGNORECASE,
+)
+
+
+def redact_source(text: str) -> str:
+    """``text``, a traceback with lines of source code say, without passwords in URIs and texts under telling names."""
+    return redact_uri(_GIVEN.sub(rf"\g<head>\g<quote>{MASK}\g<quote>", text))
 
 
 def redact_uri(text: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from app.kernel.errors import ChildError
 
-#: Largest frame, in bytes.
+#: Largest frame, in bytes, unless both ends agree on another limit.
 MAX_FRAME = 8 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 
@@ -30,11 +30,11 @@ class PeerGone(FrameError):
     """The peer closed its end."""
 
 
-def encode_frame(frame: msgspec.Struct) -> bytes:
-    """The bytes of ``frame``; raises :class:`FrameError` if it is larger than ``MAX_FRAME``."""
+def encode_frame(frame: msgspec.Struct, *, limit: int = MAX_FRAME) -> bytes:
+    """The bytes of ``frame``; raises :class:`FrameError` if it is larger than ``limit``."""
     body = msgspec.msgpack.encode(frame)
-    if len(body) > MAX_FRAME:
-        raise FrameError(f"{type(frame).__name__} of {len(body)} bytes is larger than a frame may be ({MAX_FRAME})")
+    if len(body) > limit:
+        raise FrameError(f"{type(frame).__name__} of {len(body)} bytes is larger than a frame may be ({limit})")
     return _LENGTH.pack(len(body)) + body
 
 
@@ -51,10 +51,10 @@ def _decoded(decoder: msgspec.msgpack.Decoder[Any], body: bytes) -> Any:
         raise FrameError(f"not a frame: {error}") from error
 
 
-def _checked_length(header: bytes) -> int:
+def _checked_length(header: bytes, *, limit: int = MAX_FRAME) -> int:
     (length,) = _LENGTH.unpack(header)
-    if length > MAX_FRAME:
-        raise FrameError(f"a frame of {length} bytes is larger than a frame may be ({MAX_FRAME})")
+    if length > limit:
+        raise FrameError(f"a frame of {length} bytes is larger than a frame may be ({limit})")
     return int(length)
 
 
@@ -74,9 +74,9 @@ class FrameStream:
         reader, writer = await asyncio.open_connection(sock=end, limit=MAX_FRAME)
         return cls(reader, writer, accepts)
 
-    async def send(self, frame: msgspec.Struct) -> None:
-        """Send one frame; raises :class:`PeerGone` if nobody is there to read it."""
-        data = encode_frame(frame)
+    async def send(self, frame: msgspec.Struct, *, limit: int = MAX_FRAME) -> None:
+        """Send one frame of at most ``limit`` bytes; raises :class:`PeerGone` if nobody is there to read it."""
+        data = encode_frame(frame, limit=limit)
         async with self._sending:
             try:
                 self._writer.write(data)
@@ -112,10 +112,14 @@ class FrameStream:
 
 
 class BlockingFrames:
-    """Frames over a plain socket, for processes without a loop. Not safe for use from several threads at once."""
+    """Frames over a plain socket, for processes without a loop. Not safe for use from several threads at once.
 
-    def __init__(self, end: socket.socket, accepts: Any) -> None:
+    ``limit`` is the size of the largest frame it reads: a child may trust its parent with more than the other way.
+    """
+
+    def __init__(self, end: socket.socket, accepts: Any, *, limit: int = MAX_FRAME) -> None:
         self.socket = end
+        self._limit = limit
         self._decoder = decoder_of(accepts)
 
     def send(self, frame: msgspec.Struct) -> None:
@@ -127,7 +131,7 @@ class BlockingFrames:
 
     def receive(self) -> Any:
         """The next frame; raises :class:`PeerGone` at the end of the stream."""
-        length = _checked_length(self._exactly(_LENGTH.size))
+        length = _checked_length(self._exactly(_LENGTH.size), limit=self._limit)
         return _decoded(self._decoder, self._exactly(length))
 
     def _exactly(self, count: int) -> bytes:

@@ -42,6 +42,8 @@ class Member:
                 # A terminal's Ctrl-C is for the supervisor, who stops its members in order.
                 start_new_session=True,
             )
+            if stop.is_set():
+                await self.end()  # asked for while it was being started: nobody else knew of it
             status = await self.process.wait()
             if stop.is_set():
                 return

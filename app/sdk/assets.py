@@ -158,7 +158,9 @@ class AssetAll(_Joined):
 class Batch:
     """Collect completed groups of events into one run, closed at the first limit reached.
 
-    ``max_events`` counts groups of events; ``max_wait`` runs from the first of them. At least one limit is needed.
+    ``max_events`` counts events: a batch closes when it holds so many, and before a group that would exceed them (a
+    larger group is a batch by itself). ``max_wait`` runs from the completion of the first group. At least one limit is
+    needed.
     """
 
     max_events: int | None = None

@@ -76,6 +76,10 @@ class DAG:
         self.max_active_tasks = self._limit("max_active_tasks", max_active_tasks)
         if dagrun_timeout is not None and not isinstance(dagrun_timeout, timedelta):
             raise DeclarationError(f"DAG {dag_id!r}: dagrun_timeout must be a timedelta, not {dagrun_timeout!r}")
+        if dagrun_timeout is not None:
+            warnings.warn(
+                f"DAG {dag_id!r}: dagrun_timeout is shown but not enforced in this version of Tidegate", stacklevel=2
+            )
         self.dagrun_timeout = dagrun_timeout
         self.catchup = bool(catchup)
         self.schedule = schedule

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from app.domain.specs import LocatedError
 from app.sdk.module_files import is_below
-from watchers.masking import redact_uri
+from watchers.masking import redact_source
 
 _LONGEST_TRACEBACK = 64 * 1024
 _LONGEST_MESSAGE = 4 * 1024
@@ -23,8 +23,8 @@ def located(error: BaseException, *, root: Path, file: str, line: int | None = N
     return LocatedError(
         file=found_file,
         line=found_line,
-        message=_shortened(redact_uri(sentence(error)), _LONGEST_MESSAGE),
-        traceback=_shortened(redact_uri(_trimmed_traceback(error, trace, root=root)), _LONGEST_TRACEBACK),
+        message=_shortened(redact_source(sentence(error)), _LONGEST_MESSAGE),
+        traceback=_shortened(redact_source(_trimmed_traceback(error, trace, root=root)), _LONGEST_TRACEBACK),
     )
 
 

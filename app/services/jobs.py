@@ -15,8 +15,10 @@ from app.store.database import Database, HotConnection
 from app.store.jobs import JobRow
 from app.store.wakeups import Notifier
 
-__all__ = ["Health", "JobHealth", "JobSession", "fence_dead_owners", "health", "retire"]
+__all__ = ["Health", "JobHealth", "JobSession", "end_silent", "fence_dead_owners", "health", "retire"]
 
+#: Leases without a heartbeat after which a process that owns nothing is on record as ended.
+_SILENT_LEASES = 10
 JOB_TYPES = ("scheduler", "triggerer", "dag_processor", "api_server")
 
 
@@ -63,6 +65,17 @@ async def fence_dead_owners(
     if freed:
         notifier.poke("triggers")
     return freed
+
+
+async def end_silent(database: Database, settings: Settings) -> list[int]:
+    """End the rows of API servers and dag processors that were killed; returns their ids.
+
+    Nobody waits to take over from them, so there is no hurry: they must have been silent for many leases.
+    """
+    silence = _SILENT_LEASES * settings.lease_seconds
+    return await database.retrying_hot(
+        lambda hot: statements.end_silent_jobs(hot, job_types=["api_server", "dag_processor"], silence=silence)
+    )
 
 
 async def retire(database: Database, notifier: Notifier, job_id: int) -> None:

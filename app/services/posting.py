@@ -110,19 +110,21 @@ class EventPoster:
         self._notifier = notifier
         self._waiting: list[tuple[NewPost, asyncio.Future[PostedEvent]]] = []
         self._wake = asyncio.Event()
+        self._is_closing = False
 
     @classmethod
     @asynccontextmanager
     async def open(cls, database: Database, notifier: Notifier) -> AsyncIterator[EventPoster]:
-        """A poster whose storing task lives as long as the block; what waits at its end is still stored."""
+        """A poster whose storing task lives as long as the block; what waits at its end is still stored, once."""
         poster = cls(database, notifier)
-        async with asyncio.TaskGroup() as group:
-            storing = group.create_task(poster._store_for_ever(), name="event-poster")
-            try:
-                yield poster
-            finally:
-                storing.cancel()
-        await poster._store_waiting()
+        storing = asyncio.create_task(poster._store_for_ever(), name="event-poster")
+        try:
+            yield poster
+        finally:
+            poster._is_closing = True
+            poster._wake.set()
+            # Never cancelled: what is being stored would be stored again, or its callers never hear of it.
+            await asyncio.shield(storing)
 
     async def post(
         self,
@@ -140,7 +142,7 @@ class EventPoster:
         return await answer
 
     async def _store_for_ever(self) -> None:
-        while True:
+        while not self._is_closing:
             await self._wake.wait()
             self._wake.clear()
             await self._store_waiting()
@@ -150,10 +152,7 @@ class EventPoster:
             group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
             answers: Sequence[Answer | BaseException]
             try:
-                answers = await asyncio.shield(_store_posts(self._database, [post for post, _ in group]))
-            except asyncio.CancelledError:
-                self._waiting = [*group, *self._waiting]
-                raise
+                answers = await _store_posts(self._database, [post for post, _ in group])
             except Exception as error:  # noqa: BLE001 — each caller is told; the poster serves the others
                 answers = [error] * len(group)
             self._answer(group, answers)

@@ -145,12 +145,15 @@ async def requeue_due(database: Database, notifier: Notifier) -> int:
             return total
 
 
-async def give_back(
-    database: Database, notifier: Notifier, *, owner_id: int, attempts: Sequence[AttemptOrder] | None = None
-) -> int:
-    """A stopping executor returns what it claimed and has not started (all of it by default); how many."""
-    rows = None if attempts is None else [(order.task_instance_id, order.epoch) for order in attempts]
-    returned = await database.retrying_hot(lambda hot: statements.give_back(hot, owner_id=owner_id, attempts=rows))
+async def give_back(database: Database, notifier: Notifier, *, owner_id: int, but: Sequence[AttemptOrder] = ()) -> int:
+    """An executor returns what it claimed and has not started, ``but`` some; how many.
+
+    All of it when it stops. All but what it knows of when the answer to a claim may have been lost on its way.
+    """
+    kept = [(order.task_instance_id, order.epoch) for order in but]
+    returned = await database.retrying_hot(
+        lambda hot: statements.give_back(hot, owner_id=owner_id, attempts=None, but=kept)
+    )
     if returned:
         notifier.poke("tasks")
     return len(returned)

@@ -91,6 +91,8 @@ class Database:
             max_overflow=pool_size,
             pool_timeout=CONNECT_TIMEOUT,
             json_serializer=_to_json,
+            # Errors are logged; payloads, sources and arguments are nobody's business there.
+            hide_parameters=True,
         )
         event.listen(engine.sync_engine, "checkout", _refuse_closed)
         pool = await asyncpg.create_pool(

@@ -3,7 +3,7 @@
 ::
 
     StoreError
-    ├── DatabaseUnavailable   the server is away or ends our session: wait and try again
+    ├── DatabaseUnavailable   the server is away, ends our session or cannot work now: wait and try again
     ├── Conflict              deadlock or serialization failure: run the same transaction again
     ├── DataRefused           a value the database cannot hold: the culprit must be isolated
     └── ConstraintViolated    an invariant of the schema was about to be broken; ``constraint`` names it
@@ -44,8 +44,11 @@ class ConstraintViolated(StoreError):
 
 
 _CONFLICTS = {"40001", "40P01", "55P03"}
-#: Operator intervention (shutdown, crash, cannot connect now) and too many connections; so is all of class 08.
-_AWAY = {"57P01", "57P02", "57P03", "57P05", "53300"}
+#: What passes: shutdown, crash, cannot connect now, a cancelled statement, a session ended for idling, a server that is
+#: read-only for the moment (it was demoted).
+_AWAY = {"57P01", "57P02", "57P03", "57P05", "57014", "25P03", "25006"}
+#: So do whole classes: connections (08), resources such as disk, memory and connections (53), the system below (58).
+_AWAY_CLASSES = ("08", "53", "58")
 
 
 def translate(error: BaseException) -> BaseException:
@@ -57,7 +60,7 @@ def translate(error: BaseException) -> BaseException:
     text = f"{type(cause).__name__}: {cause}"
     if state in _CONFLICTS:
         return Conflict(text)
-    if state in _AWAY or state.startswith("08"):
+    if state in _AWAY or state.startswith(_AWAY_CLASSES):
         return DatabaseUnavailable(text)
     if isinstance(cause, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError) and not state:
         return error if _is_misuse(cause) else DatabaseUnavailable(text)

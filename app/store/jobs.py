@@ -103,6 +103,22 @@ async def end_dead_jobs(hot: HotConnection, *, job_type: str, lease: float, exce
     return [row[0] for row in rows]
 
 
+async def end_silent_jobs(hot: HotConnection, *, job_types: Sequence[str], silence: float) -> list[int]:
+    """End the rows of processes of these types without a heartbeat for ``silence`` seconds of the server running."""
+    rows = await hot.fetch(
+        """
+        UPDATE job SET ended_at = clock_timestamp()
+        WHERE ended_at IS NULL AND job_type = ANY($1::text[])
+          AND greatest(latest_heartbeat, pg_postmaster_start_time())
+              < clock_timestamp() - make_interval(secs => $2::float8)
+        RETURNING id
+        """,
+        job_types,
+        silence,
+    )
+    return [row[0] for row in rows]
+
+
 async def ended_owners(hot: HotConnection) -> list[int]:
     """Ended jobs that still own triggers."""
     rows = await hot.fetch(

@@ -96,7 +96,7 @@ def open_engine(dsn: str) -> AsyncEngine:
     async def connect(*_: Any, **__: Any) -> Any:
         return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT)
 
-    return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    return create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool, hide_parameters=True)
 
 
 async def _run(dsn: str, step: Any) -> None:

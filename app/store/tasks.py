@@ -192,7 +192,10 @@ async def mark_running(
     attempts: Sequence[tuple[int, int, int | None]],
     hostname: str | None = None,
 ) -> set[int]:
-    """``queued → running`` for attempts ``(id, epoch, pid)`` of this owner; the ids for which it still held."""
+    """``queued → running`` for attempts ``(id, epoch, pid)`` of this owner; the ids for which it still held.
+
+    Those of them that are running already are among the ids: the answer to an earlier call may have been lost.
+    """
     rows = await hot.fetch(
         """
         WITH started AS (
@@ -206,6 +209,9 @@ async def mark_running(
             SELECT 'task', id, 'queued', 'running', try_number FROM started
         )
         SELECT id FROM started
+        UNION ALL
+        SELECT t.id FROM task_instance t JOIN unnest($2::bigint[], $3::bigint[]) AS a(id, epoch) USING (id, epoch)
+        WHERE t.owner_id = $1 AND t.state = 'running'
         """,
         owner_id,
         [attempt[0] for attempt in attempts],
@@ -248,14 +254,21 @@ async def end_attempts(
     return [Ended(**{**dict(row), "state": TaskState(row["state"])}) for row in rows]
 
 
-async def give_back(hot: HotConnection, *, owner_id: int, attempts: Sequence[tuple[int, int]] | None) -> list[int]:
-    """``queued → scheduled``: attempts ``(id, epoch)`` of this owner (None: all of them) that have not started."""
+async def give_back(
+    hot: HotConnection,
+    *,
+    owner_id: int,
+    attempts: Sequence[tuple[int, int]] | None,
+    but: Sequence[tuple[int, int]] = (),
+) -> list[int]:
+    """``queued → scheduled``: attempts ``(id, epoch)`` of this owner (None: all ``but`` some) that have not started."""
     rows = await hot.fetch(
         """
         WITH returned AS (
             UPDATE task_instance t SET state = 'scheduled', owner_id = NULL, queued_at = NULL
             WHERE t.owner_id = $1 AND t.state = 'queued'
               AND ($2::bigint[] IS NULL OR (t.id, t.epoch) IN (SELECT * FROM unnest($2::bigint[], $3::bigint[])))
+              AND (t.id, t.epoch) NOT IN (SELECT * FROM unnest($4::bigint[], $5::bigint[]))
             RETURNING t.id, t.try_number
         ), changes AS (
             INSERT INTO state_change (subject, subject_id, from_state, to_state, try_number, reason)
@@ -266,6 +279,8 @@ async def give_back(hot: HotConnection, *, owner_id: int, attempts: Sequence[tup
         owner_id,
         None if attempts is None else [attempt[0] for attempt in attempts],
         None if attempts is None else [attempt[1] for attempt in attempts],
+        [attempt[0] for attempt in but],
+        [attempt[1] for attempt in but],
     )
     return [row[0] for row in rows]
 

@@ -14,8 +14,11 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
+from app.kernel.telemetry import LimitedLog, get_logger
 from app.store.database import Database
 from app.store.errors import StoreError
+
+_log = get_logger("wakeups")
 
 CHANNEL = "tidegate"
 #: Most frequent sending of a process, in seconds.
@@ -35,6 +38,7 @@ class Notifier:
         self._due: set[str] = set()
         self._wake = asyncio.Event()
         self._listeners: set[Listener] = set()
+        self._trouble = LimitedLog(_log)
 
     @classmethod
     @asynccontextmanager
@@ -73,9 +77,11 @@ class Notifier:
         try:
             async with self._database.glance() as connection:
                 await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{self._sender}:{','.join(sorted(due))}")
-        except (StoreError, TimeoutError):
+        except StoreError:
             # Lost wake-ups are harmless: listeners look by themselves, and hear all topics after a reconnect.
             return
+        except Exception as error:  # noqa: BLE001 — the task that sends must outlive whatever one NOTIFY meets
+            self._trouble.failed("notify", f"wake-ups cannot be sent: {error!r}", action="notify_failed")
 
 
 class Listener:

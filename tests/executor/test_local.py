@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
+import socket
+from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import psutil
 import pytest
 
+from app.domain.orders import AttemptOrder
 from app.kernel.settings import Settings
+from app.processes.executor import local, messages
+from app.processes.executor.parents import ParentGone, WarmParent, _Slot
+from app.services import demand, tasks
+from app.store.database import Database
+from app.store.errors import DatabaseUnavailable
 from tests.executor.world import world
+from tests.factories import store_events
 from tests.waiting import eventually
 
 PIPELINE = """
 import os, subprocess, sys, time
 from datetime import timedelta
-from pathlib import Path
 from app.sdk import DAG, task, BashOperator, SkipTask, FailTask
 
 with DAG("works"):
@@ -222,6 +234,24 @@ async def test_a_stopping_executor_ends_its_processes_and_gives_back_the_rest(
     del run_id
 
 
+async def test_a_claim_whose_answer_was_lost_is_started_nevertheless(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as deployment:
+        answered, lost = tasks.claim, []
+
+        async def claim(database: Database, *, owner_id: int, limit: int) -> list[AttemptOrder]:
+            orders = await answered(database, owner_id=owner_id, limit=limit)
+            if orders and not lost:
+                lost.extend(orders)
+                raise DatabaseUnavailable("the connection broke after the commit")
+            return orders
+
+        monkeypatch.setattr(tasks, "claim", claim)
+        assert (await deployment.run_to_end("works"))["state"] == "success"
+        assert lost
+
+
 async def test_threads_left_by_the_import_mean_fresh_processes(database_url: str, executor_settings: Settings) -> None:
     source = """
 import threading, time
@@ -236,3 +266,92 @@ with DAG("threaded"):
     async with world(database_url, executor_settings, source) as there:
         run = await there.run_to_end("threaded")
         assert run["state"] == "success"
+
+
+STUCK = """
+import sys, time
+from app.sdk import DAG, task
+if "--control" in sys.argv:  # in the warm parent only
+    time.sleep(3600)
+with DAG("stuck"):
+    @task
+    def work():
+        pass
+    work()
+"""
+
+
+async def test_an_import_that_never_ends_fails_the_attempt(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "START_LIMIT", 0.0)
+    impatient = executor_settings.model_copy(update={"dag_parse_timeout": 1.0})
+    async with world(database_url, impatient, STUCK) as there:
+        run = await there.run_to_end("stuck")
+        assert run["state"] == "failed"
+        assert "the import of pipeline.py took longer than 1 s" in (await there.task(run["run_id"], "work"))["note"]
+
+
+async def test_an_executor_stops_while_an_import_never_ends(database_url: str, executor_settings: Settings) -> None:
+    async with world(database_url, executor_settings, STUCK) as there:
+        run_id = await there.run("stuck")
+        await eventually(lambda: there.executor.free_slots < executor_settings.parallelism)
+        there.stop.set()
+        await eventually(lambda: there.executor.free_slots == executor_settings.parallelism, 60)
+        assert (await there.task(run_id, "work"))["state"] == "scheduled"
+
+
+async def test_a_batch_of_more_than_a_frame_reaches_its_task(database_url: str, executor_settings: Settings) -> None:
+    source = """
+from app.sdk import DAG, Asset, AssetSchedule, Batch, task
+a = Asset("a", uri="x://a")
+with DAG("large", schedule=AssetSchedule(a, batch=Batch(max_events=12))):
+    @task
+    def work(triggering_asset_events=None):
+        return sum(len(event.extra["payload"]) for event in triggering_asset_events[a])
+    work()
+"""
+    payload = "x" * 1_000_000
+    async with world(database_url, executor_settings, source) as there:
+        await store_events(there.database, *["a"] * 12, extra=json.dumps({"payload": payload}))
+        await demand.plan(there.database, there.notifier)
+        there.notifier.poke("tasks")
+        ended = "SELECT state FROM dag_run WHERE dag_id = 'large' AND end_date IS NOT NULL"
+        assert await eventually(lambda: there.row(ended), 60) == {"state": "success"}
+        [xcom] = await there.rows("SELECT value FROM xcom")
+        assert json.loads(xcom["value"]) == 12 * len(payload)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.Exited(slot=7, status=0),
+        messages.Forked(slot=7, pid=4242),
+        messages.Forked(slot=1, pid=1),
+        messages.Forked(slot=1, pid=-1),
+    ],
+)
+async def test_what_a_warm_parent_says_out_of_turn_ends_only_it(tmp_path: Path, message: msgspec.Struct) -> None:
+    """User code ran in it: a signal to "process 1" or "-1" would reach everybody's processes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+    parent = WarmParent(
+        root=tmp_path,
+        entry="x.py",
+        process=cast("Any", None),
+        control=ours,
+        ready=loop.create_future(),
+        output=cast("Any", None),
+    )
+    slot = _Slot(loop.create_future(), loop.create_future())
+    parent._slots[1] = slot
+    loop.add_reader(ours.fileno(), parent._read)
+    with theirs:
+        theirs.send(msgspec.msgpack.encode(message))
+        await eventually(lambda: parent.gone)
+    with pytest.raises(ParentGone, match="no message, or out of turn"):
+        await parent.ready
+    with pytest.raises(ParentGone):
+        await slot.forked
+    assert await slot.exited == -signal.SIGKILL

@@ -295,6 +295,13 @@ def test_refused_task_options(options: dict[str, Any], message: str) -> None:
         EmptyOperator(task_id="a", **options)
 
 
+def test_limits_that_are_not_enforced_are_told() -> None:
+    with pytest.warns(UserWarning, match="dagrun_timeout is shown but not enforced"):
+        DAG("slow", dagrun_timeout=timedelta(hours=1))
+    with pytest.warns(UserWarning, match="pool 'narrow' is shown but limits nothing"), DAG("pooled"):
+        EmptyOperator(task_id="one", pool="narrow")
+
+
 def test_nothing_stays_open_after_a_failure() -> None:
     def broken() -> None:
         with DAG("d"):

@@ -236,6 +236,16 @@ def test_passwords_do_not_get_into_errors(parse: Parse) -> None:
     assert "hunter2" not in str(result)
 
 
+def test_the_traceback_shows_no_text_under_a_telling_name(parse: Parse) -> None:
+    result = parse("""
+        from app.sdk import DAG
+        DAG("d", api_token="hunter2", schedule=missing)
+    """)
+    assert result.error is not None
+    assert "hunter2" not in str(result)
+    assert 'api_token="***", schedule=missing' in (result.error.traceback or "")
+
+
 def test_watchers_become_specs(parse: Parse) -> None:
     result = parse(
         TRIGGER

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
+import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from app.store.database import Database
+from app.store.errors import DatabaseUnavailable
+from app.store.wakeups import Listener, Notifier
+from tests.waiting import eventually
 
 READERS = 5
 
@@ -36,3 +41,42 @@ async def test_what_the_server_closed_is_never_handed_out(database_url: str) -> 
             await administration.close()
             after = await asyncio.gather(*(use() for _ in range(READERS)))
             assert not set(before) & set(after)
+
+
+@pytest.mark.parametrize("state", ["53100", "53200", "53300", "58030", "25006", "57014", "57P03", "08006"])
+async def test_what_passes_means_wait_and_try_again(database_url: str, state: str) -> None:
+    """A full disk, say, or a server demoted to read-only: nobody's defect, and nobody's value is to blame."""
+    async with await Database.connect(database_url, pool_size=2) as database:
+        raising = f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$"
+        with pytest.raises(DatabaseUnavailable):
+            async with database.hot() as connection:
+                await connection.execute(raising)
+        with pytest.raises(DatabaseUnavailable):
+            async with database.transaction() as plain:
+                await plain.execute(text(raising))
+
+
+async def test_a_statement_that_fails_does_not_tell_its_values(database_url: str) -> None:
+    async with await Database.connect(database_url, pool_size=2) as database:
+        with pytest.raises(DBAPIError) as caught:
+            async with database.transaction() as connection:
+                await connection.execute(text("SELECT missing WHERE 'x' = :secret"), {"secret": "hunter2"})
+        assert "hunter2" not in str(caught.value)
+
+
+async def test_wake_ups_go_on_after_one_that_could_not_be_sent(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        await Database.connect(database_url, pool_size=2) as database,
+        Notifier.open(database) as near,
+        Notifier.open(database) as far,
+        Listener.open(database, far, {"demand"}) as listener,
+    ):
+        await eventually(lambda: listener.wait(timeout=0.1), what="the listener listens")
+        with monkeypatch.context() as patched:
+            patched.setattr(near, "_database", None)
+            near.poke("demand")
+            await eventually(lambda: near._trouble._troubles, what="its failure was told")
+        near.poke("demand")
+        await eventually(lambda: listener.wait(timeout=0.1), what="the next wake-up")

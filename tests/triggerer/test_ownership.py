@@ -227,6 +227,23 @@ async def test_a_restarted_server_is_no_mass_death(
     assert len(await jobs.fence_dead_owners(database, notifier, short)) == 1
 
 
+async def test_the_rows_of_killed_servers_are_ended_after_a_long_silence(
+    database: Database, world: World, short: Settings
+) -> None:
+    kinds = ("api_server", "dag_processor", "scheduler", "triggerer")
+    jobs_of = {kind: await world.job(kind) for kind in kinds}
+    assert await jobs.end_silent(database, short) == []  # nobody has been silent for long
+    await world.value("UPDATE job SET latest_heartbeat = now() - interval '1 day'")
+    silent = {jobs_of["api_server"], jobs_of["dag_processor"]}
+    impatient = short.model_copy(update={"heartbeat_interval": 0.001})
+    await eventually(lambda: _ended(database, impatient, silent))
+    assert await world.value("SELECT count(*) FROM job WHERE ended_at IS NULL") == 2
+
+
+async def _ended(database: Database, settings: Settings, expected: set[int]) -> bool:
+    return set(await jobs.end_silent(database, settings)) == expected
+
+
 async def test_health_tells_progress(database: Database, world: World, quick: Settings) -> None:
     async def status() -> Health:
         return (await jobs.health(database, quick))["scheduler"].status

@@ -22,6 +22,7 @@ from app.services.events import (
 from app.store.database import Database
 from app.store.wakeups import Notifier
 from tests.triggerer.world import World
+from tests.waiting import eventually
 
 
 async def test_a_posted_event_is_marked_and_demanded(database: Database, notifier: Notifier, world: World) -> None:
@@ -107,6 +108,31 @@ async def test_the_poster_serves_each_caller_its_own_answer(
         assert [(rows[answer.event_id]["client"], rows[answer.event_id]["n"]) for answer in each] == [
             (number, n) for n in range(4)
         ]
+
+
+async def test_a_post_under_way_when_the_poster_ends_is_stored_once(
+    database: Database, notifier: Notifier, world: World
+) -> None:
+    asset = await world.asset()
+    async with database.hot() as other:
+        await other.execute("LOCK TABLE asset_event IN SHARE MODE")  # storing waits for the end of this
+        closing = asyncio.Event()
+
+        async def serve() -> PostedEvent:
+            async with EventPoster.open(database, notifier) as poster:
+                posting = asyncio.create_task(poster.post(asset_id=asset, extra={}))
+                await eventually(lambda: _waiting_for_locks(world))
+                closing.set()
+            return await posting
+
+        serving = asyncio.create_task(serve())
+        await closing.wait()
+    answer = await serving
+    assert await world.fetch("SELECT id FROM asset_event") == [(answer.event_id,)]
+
+
+async def _waiting_for_locks(world: World) -> int:
+    return int(await world.value("SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
 
 async def test_a_task_makes_events_of_its_outlets(database: Database, world: World) -> None:

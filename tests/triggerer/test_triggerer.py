@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from app.services import triggers
 from app.services.bundles import store_bundle
+from app.store.errors import DatabaseUnavailable
 from tests.triggerer import scripted
 from tests.triggerer.stage import Stage, runner_pids
 from tests.waiting import eventually
@@ -227,6 +229,71 @@ async def test_a_trigger_whose_row_is_gone_is_closed(stage: Stage, tmp_path: Pat
         await stage.world.value("DELETE FROM trigger WHERE id = $1", trigger)
         stage.notifier.poke("triggers")
         await eventually((folder / "cleaned").exists)
+
+
+async def test_a_trigger_claimed_anew_by_its_owner_disturbs_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row was freed under a later epoch, as by a change of its queue: the old instance is closed, the new one runs,
+    and the time limit for the closing of the old one does not end the runner of them all."""
+    limit = 3.0
+    monkeypatch.setattr("app.processes.triggerer.supervisor.LEAVE_SECONDS", limit)
+    async with stage.running():
+        trigger, asset = await stage.watch("Ticker", pause=0.1)
+        _, beside = await stage.watch("Ticker", pause=0.1)
+        await stage.events(asset, 1)
+        await stage.events(beside, 1)
+        await stage.world.value(
+            "UPDATE trigger SET status = 'unassigned', owner_id = NULL, epoch = epoch + 1 WHERE id = $1", trigger
+        )
+        stage.notifier.poke("triggers")
+
+        async def payloads_past_the_limit() -> list[Any] | None:
+            found = await stage.world.payloads(asset)
+            anew = [event["at"] for event in found if event["n"] == 1][1:]
+            return found if anew and found[-1]["at"] > anew[0] + limit + 1 else None
+
+        found = await eventually(payloads_past_the_limit, 60)
+        assert [event["n"] for event in found].count(1) == 2
+        undisturbed = await stage.world.payloads(beside)
+        assert [event["n"] for event in undisturbed] == list(range(1, len(undisturbed) + 1))
+
+
+async def test_a_claim_whose_answer_was_lost_is_run_nevertheless(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, lost = triggers.claim, []
+
+    async def claim(*arguments: Any, **options: Any) -> list[Any]:
+        claimed = await answered(*arguments, **options)
+        if claimed and not lost:
+            lost.extend(claimed)
+            raise DatabaseUnavailable("the connection broke after the commit")
+        return claimed
+
+    monkeypatch.setattr(triggers, "claim", claim)
+    async with stage.running():
+        _, asset = await stage.watch("Ticker", pause=0.05)
+        await stage.events(asset, 2)
+        assert lost
+
+
+async def test_a_start_that_cannot_be_recorded_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, failed = triggers.mark_running, []
+
+    async def mark_running(*arguments: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append(options)
+            raise RuntimeError("a defect")
+        return await recorded(*arguments, **options)
+
+    monkeypatch.setattr(triggers, "mark_running", mark_running)
+    async with stage.running(event_trigger_return_pause=0.05):
+        trigger, _ = await stage.watch("Returns")
+
+        async def started_again() -> bool:
+            return int((await stage.row(trigger))["start_count"]) > 1
+
+        await eventually(started_again, 60)
+        assert failed
 
 
 async def test_filters_are_applied_for_each_watcher(stage: Stage) -> None:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from watchers.masking import MASK
-
-#: Parts of a name that tell a secret, in lower case (the field's list).
-SENSITIVE = (
-    "access_token", "api_key", "apikey", "authorization", "passphrase", "passwd", "password", "private_key", "secret",
-    "token", "keyfile_dict", "service_account",
-)  # fmt: skip
+from watchers.masking import MASK, SENSITIVE
 
 
 def redacted(value: Any) -> Any:

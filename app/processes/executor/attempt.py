@@ -81,8 +81,11 @@ class Attempt:
 
     async def _follow(self, frames: FrameStream, process: TaskProcess) -> Outcome | Lost:
         limit = self.order.execution_timeout
-        with suppress(PeerGone):  # an attempt that died before its order: its exit status tells the story
-            await frames.send(messages.Order(order=self.order))
+        try:
+            with suppress(PeerGone):  # an attempt that died before its order: its exit status tells the story
+                await frames.send(messages.Order(order=self.order), limit=messages.MAX_TO_ATTEMPT)
+        except FrameError as error:
+            return Failed(error=f"the events and values for this attempt are too large: {error}", retry=False)
         try:
             async with asyncio.timeout(None if limit is None else limit + TIMEOUT_MARGIN):
                 outcome = await self._serve(frames)
@@ -108,9 +111,18 @@ class Attempt:
             if isinstance(frame, messages.Finished):
                 return frame.outcome
             try:
-                await frames.send(await self._answer(frame))
+                await self._reply(frames, await self._answer(frame))
             except PeerGone:
                 return None
+
+    @staticmethod
+    async def _reply(frames: FrameStream, reply: messages.Reply) -> None:
+        try:
+            await frames.send(reply, limit=messages.MAX_TO_ATTEMPT)
+        except PeerGone:
+            raise
+        except FrameError as error:  # told to the task, which may ask for less
+            await frames.send(messages.Reply(error=f"the answer is too large: {error}"))
 
     async def _answer(self, request: messages.Request) -> messages.Reply:
         value: Any

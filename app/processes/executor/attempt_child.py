@@ -73,7 +73,8 @@ class FrameGateway:
 
 def run_attempt(descriptor: int, loaded: LoadedFile | None, *, root: Path | None = None, entry: str = "") -> int:
     """Read the order from ``descriptor``, run it, report. Returns the process's exit status."""
-    frames = BlockingFrames(socket.socket(fileno=descriptor), messages.ToAttempt)
+    end = socket.socket(fileno=descriptor)
+    frames = BlockingFrames(end, messages.ToAttempt, limit=messages.MAX_TO_ATTEMPT)
     os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -21,7 +21,7 @@ from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.batching import Batcher
 from app.processes.executor import messages
 from app.processes.executor.attempt import Attempt, Lost
-from app.processes.executor.parents import PipelineUnusable, WarmParent, WarmParents
+from app.processes.executor.parents import ParentGone, PipelineUnusable, WarmParent, WarmParents
 from app.processes.executor.prewarming import Prewarmer
 from app.services import bundles, inlets, tasks
 from app.store.database import Database
@@ -32,6 +32,8 @@ _log = get_logger("executor")
 
 #: How often idle warm parents are looked for, in seconds.
 EVICTION_INTERVAL = 30.0
+#: How long the interpreter of a warm parent may take to start, in seconds; a busy machine is no fault of the file.
+START_LIMIT = 60.0
 #: Longest a stopping executor lets its attempts end after SIGTERM, in seconds.
 STOP_GRACE = 1.5
 
@@ -53,10 +55,12 @@ class LocalExecutor:
         self._ends: Batcher[tasks.AttemptReport, tasks.ReportResult]
         self._trouble = LimitedLog(_log)
         self._stopping = False
+        self._claim_is_doubtful = False
         self._parents = WarmParents(
             logs=settings.home / "logs",
             limit=settings.warm_parent_limit,
             idle_seconds=settings.warm_parent_idle_seconds,
+            import_limit=START_LIMIT + settings.dag_parse_timeout,
         )
         self._bundles = settings.home / "bundles"
         self._prewarmer = Prewarmer(
@@ -113,13 +117,22 @@ class LocalExecutor:
         if self.free_slots <= 0:
             return ()
         try:
+            await self._return_unknown_claims()
             claimed = await tasks.claim(self._database, owner_id=self._owner_id, limit=self.free_slots)
         except DatabaseUnavailable as error:
+            self._claim_is_doubtful = True
             self._trouble.failed("claim", "cannot claim tasks: the database is away", error=str(error))
             await asyncio.sleep(0.2)
             return ()
         self._trouble.recovered("claim", "tasks are claimed again")
         return [msgspec.structs.replace(order, log_path=self._log_path(order)) for order in claimed]
+
+    async def _return_unknown_claims(self) -> None:
+        """A claim may have been committed although its answer was lost: nobody would ever start those attempts."""
+        if self._claim_is_doubtful:
+            known = [attempt.order for attempt in self._running.values()]
+            await tasks.give_back(self._database, self._notifier, owner_id=self._owner_id, but=known)
+            self._claim_is_doubtful = False
 
     def _log_path(self, order: AttemptOrder) -> str:
         return str(
@@ -141,6 +154,8 @@ class LocalExecutor:
             result = await attempt.run(parent, lambda: self._starts.submit(attempt))
         except PipelineUnusable as error:
             result = Failed(error=str(error))
+        except ParentGone as error:
+            result = Lost(reason=str(error))
         except DatabaseUnavailable as error:
             result = Lost(reason=f"the database was away when the attempt should start: {error}")
         except Exception as error:  # noqa: BLE001 - one attempt's trouble must not end the executor
@@ -202,6 +217,7 @@ class LocalExecutor:
         """End what runs: its tries are lost and retried by rule. Claims that never started go back unharmed."""
         self._stopping = True
         await asyncio.gather(*(attempt.terminate(STOP_GRACE) for attempt in self._running.values()))
+        await self._parents.stop()  # some may wait for an import that never ends
         if self._running:
             await asyncio.wait(self._running, timeout=STOP_GRACE)
         await tasks.give_back(self._database, self._notifier, owner_id=self._owner_id)

@@ -6,7 +6,7 @@ task process's own end of a fresh socket pair. Executor ⇄ task process: frames
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,6 +14,10 @@ from app.domain.orders import AttemptOrder, EventValue, Outcome
 
 #: Largest packet between executor and warm parent, in bytes.
 MAX_PACKET = 64 * 1024
+#: Largest order or reply to a task process, in bytes: a batch may hold thousands of large events.
+MAX_TO_ATTEMPT = 256 * 1024 * 1024
+#: A process id as the kernel gives them. Signals to others than these would reach whole groups of processes.
+Pid = Annotated[int, msgspec.Meta(gt=1)]
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
@@ -38,7 +42,7 @@ class Forked(msgspec.Struct, frozen=True, tag=True):
     """The task process of ``slot`` runs as ``pid``."""
 
     slot: int
-    pid: int
+    pid: Pid
 
 
 class ForkFailed(msgspec.Struct, frozen=True, tag=True):
@@ -103,6 +107,7 @@ FromAttempt = PullXCom | ListInletEvents | Finished
 
 __all__ = [
     "MAX_PACKET",
+    "MAX_TO_ATTEMPT",
     "EventValue",
     "Exited",
     "Finished",

@@ -60,12 +60,16 @@ class WarmParent:
     ready: asyncio.Future[messages.Ready]
     output: IO[bytes]
     used_at: float = field(default_factory=time.monotonic)
+    _overdue: asyncio.TimerHandle | None = None
     _slots: dict[int, _Slot] = field(default_factory=dict)
     _next_slot: int = 0
 
     @classmethod
-    async def start(cls, *, root: Path, entry: str, output: Path) -> WarmParent:
-        """Start the process; :meth:`fork` waits for its import. Its own output goes to the file ``output``."""
+    async def start(cls, *, root: Path, entry: str, output: Path, import_limit: float) -> WarmParent:
+        """Start the process; :meth:`fork` waits for its import, which may take ``import_limit`` seconds.
+
+        Its own output goes to the file ``output``.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +88,7 @@ class WarmParent:
         loop = asyncio.get_running_loop()
         parent = cls(root=root, entry=entry, process=process, control=ours, ready=loop.create_future(), output=stream)
         loop.add_reader(ours.fileno(), parent._read)
+        parent._overdue = loop.call_later(import_limit, parent._give_up, import_limit)
         return parent
 
     @property
@@ -147,8 +152,9 @@ class WarmParent:
                 return
             try:
                 self._take(msgspec.msgpack.decode(data, type=messages.FromWarmParent))
-            except msgspec.MsgspecError as error:
-                self._lose(f"the warm parent sent something that is no message: {error}")
+            except (msgspec.MsgspecError, KeyError, asyncio.InvalidStateError) as error:
+                # The author's code has run in that process, and may have written anything.
+                self._lose(f"the warm parent sent something that is no message, or out of turn: {error!r}")
                 return
 
     def _take(self, message: Any) -> None:
@@ -168,6 +174,13 @@ class WarmParent:
             case messages.Exited(slot=number, status=status):
                 self._slots.pop(number).exited.set_result(status)
 
+    def _give_up(self, limit: float) -> None:
+        if not self.ready.done():
+            self._fail_ready(PipelineUnusable(f"the import of {self.entry} took longer than {limit:g} s"))
+            self._lose("its import took too long")
+            with suppress(ProcessLookupError):
+                self.process.kill()
+
     def _fail_ready(self, error: Exception) -> None:
         if not self.ready.done():
             self.ready.set_exception(error)
@@ -176,6 +189,8 @@ class WarmParent:
     def _lose(self, reason: str) -> None:
         if self.gone:
             return
+        if self._overdue is not None:
+            self._overdue.cancel()
         asyncio.get_running_loop().remove_reader(self.control.fileno())
         self.control.close()
         self._fail_ready(ParentGone(reason))
@@ -203,8 +218,9 @@ class WarmParents:
     Those of :meth:`keep` stay however long they are idle; the others end some time after their last use.
     """
 
-    def __init__(self, *, logs: Path, limit: int, idle_seconds: float) -> None:
+    def __init__(self, *, logs: Path, limit: int, idle_seconds: float, import_limit: float) -> None:
         self._logs = logs
+        self._import_limit = import_limit
         self._limit = limit
         self._idle_seconds = idle_seconds
         self._parents: dict[tuple[str, str], WarmParent] = {}
@@ -231,7 +247,7 @@ class WarmParents:
                 parent = None
             if parent is None:
                 output = self._logs / "warm-parents" / f"{digest[:16]}.log"
-                parent = await WarmParent.start(root=root, entry=entry, output=output)
+                parent = await WarmParent.start(root=root, entry=entry, output=output, import_limit=self._import_limit)
                 self._parents[digest, entry] = parent
                 await self._evict()
             parent.used_at = time.monotonic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from app.kernel.errors import TidegateError
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.executor.parents import ParentGone, PipelineUnusable, WarmParents
 from app.services import bundles
@@ -41,7 +40,7 @@ class Prewarmer:
             self._changed.clear()
             try:
                 await self._warm_all()
-            except (TidegateError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - what fails here is left to the attempts
                 self._trouble.failed("prewarm", "warm parents could not be started early", error=str(error))
             else:
                 self._trouble.recovered("prewarm", "warm parents are started early again")

@@ -26,6 +26,10 @@ END_SECONDS = 8.0
 #: Longest that pipes of an ended runner may stay open in processes it left behind, in seconds.
 _DRAIN_SECONDS = 0.5
 _STACK_SECONDS = 1.0
+#: Raw output of a runner that is taken, in bytes a second.
+_OUTPUT_A_SECOND = 4 * 1024 * 1024
+#: Frames that wait already are taken before others have their turn.
+_FRAMES_AT_ONCE = 50
 
 
 class RunnerKind(StrEnum):
@@ -210,8 +214,12 @@ class RunnerProcess:
 
     async def _receive(self) -> None:
         assert self._stream is not None
+        received = 0
         try:
             async for frame in self._stream:
+                received += 1
+                if received % _FRAMES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 if isinstance(frame, Ready):
                     self.is_ready, self._thread = True, frame.thread
                 self._on_frame(self, frame)
@@ -231,6 +239,8 @@ class RunnerProcess:
     async def _drain(self, output: asyncio.StreamReader) -> None:
         while data := await output.read(65_536):
             self._on_output(self, data)
+            # A flood waits in the pipe, and its trigger with it: no other is to be slowed down by it.
+            await asyncio.sleep(len(data) / _OUTPUT_A_SECOND)
 
     async def _let_go(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 import msgspec
@@ -20,6 +20,8 @@ from watchers.masking import redact_uri
 
 #: Frames that may wait to be sent; further log lines are dropped and counted.
 WAITING_LIMIT = 2000
+#: Log lines of one trigger within a second; further ones are dropped and counted. The triggerer serves all triggers.
+LINES_A_SECOND = 500
 LONGEST_LINE = 20_000
 
 Masker = Callable[[str], str]
@@ -34,10 +36,12 @@ class Outbox:
         self._waiting: deque[msgspec.Struct] = deque()
         self._wake = asyncio.Event()
         self._dropped = 0
+        self._second = 0.0
+        self._lines: Counter[int] = Counter()
 
     def put(self, frame: msgspec.Struct) -> None:
-        """Queue a frame; a log line is dropped if too many wait."""
-        if isinstance(frame, LogLine) and len(self._waiting) >= WAITING_LIMIT:
+        """Queue a frame; a log line is dropped if too many wait, or its trigger had too many within this second."""
+        if isinstance(frame, LogLine) and (len(self._waiting) >= WAITING_LIMIT or self._is_flood(frame.trigger_id)):
             self._dropped += 1
             return
         self._waiting.append(frame)
@@ -45,6 +49,14 @@ class Outbox:
             self._loop.call_soon_threadsafe(self._wake.set)
         except RuntimeError:
             return  # The loop is closed: the process is ending.
+
+    def _is_flood(self, trigger_id: int) -> bool:
+        now = time.monotonic()
+        if now - self._second >= 1.0:
+            self._second = now
+            self._lines.clear()
+        self._lines[trigger_id] += 1
+        return self._lines[trigger_id] > LINES_A_SECOND
 
     async def send_for_ever(self) -> None:
         """Send what is queued, in order, until the parent is gone."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from app.domain.deliveries import Delivery
 from app.kernel.clock import Clock
@@ -24,6 +24,7 @@ from app.processes.triggerer.runner import RunnerEnd, RunnerKey, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.trigger_logs import TriggerLogs
 from app.processes.triggerer.watchdog import Blocked, place_of
+from app.processes.triggerer.writes import Writes
 from app.services.triggers import ClaimedTrigger, WatcherFilter
 from app.store.triggers import OwnedRow
 
@@ -34,28 +35,10 @@ LEAVE_SECONDS = 10.0
 _SHORT_LIFE = 5.0
 _FORGIVEN_DEATHS = 4
 _FORGIVEN_KILLS = 2
+#: Pause after a start that could not be recorded, in seconds.
+_RETRY_SECONDS = 1.0
 
 _log = get_logger("triggerer")
-
-
-class Writes(Protocol):
-    """What the supervisor has written about its triggers, in order."""
-
-    def failed(self, held: Held, *, error: str, delay: timedelta, quarantined: bool) -> None:
-        """It failed and starts again after ``delay``."""
-        ...
-
-    def source(self, held: Held, *, error: str | None, failures: int) -> None:
-        """Its source fails or answers again."""
-        ...
-
-    def start(self, due: Callable[[], list[Held]], then: Callable[[list[Held], dict[int, Any]], None]) -> None:
-        """Those due are about to start again; ``then`` gets them and the positions of those still ours."""
-        ...
-
-    def release(self, held: Held) -> None:
-        """It is given up."""
-        ...
 
 
 class Supervisor:
@@ -79,6 +62,7 @@ class Supervisor:
         self._writes = writes
         self._backoff = restart_backoff(settings)
         self._held: dict[int, Held] = {}
+        self._older: dict[tuple[int, int], Held] = {}
         self._due: set[int] = set()
         self._short_lives: dict[RunnerKey, int] = {}
         self._noise = LimitedLog(_log)
@@ -95,16 +79,23 @@ class Supervisor:
         """The triggers of this triggerer by id."""
         return self._held
 
+    def knows(self, row: OwnedRow) -> bool:
+        """Whether the row is that of a trigger held here."""
+        held = self._held.get(row.id)
+        return held is not None and held.epoch == row.epoch
+
     def adopt(self, claimed: Iterable[ClaimedTrigger]) -> None:
-        """Start what was claimed."""
+        """Start what was claimed; one that still closes under an older epoch here is waited for."""
         for each in claimed:
+            if (older := self._held.get(each.id)) is not None:
+                self._older[older.id, older.epoch] = older
             held = Held(claimed=each, watchers=each.watchers, positions=each.positions)
             self._held[each.id] = held
             self.empty.clear()
             self._logs.write(each.id, f"claimed {each.classpath}, epoch {each.epoch}")
             if each.kwargs is None:
                 self._fail(held, "its arguments cannot be decrypted: the encryption key was changed (NotDecryptable)")
-            else:
+            elif not self._still_closes(held):
                 self._launch(held)
 
     def refresh(self, rows: Mapping[int, OwnedRow], watchers: Mapping[int, tuple[WatcherFilter, ...]]) -> None:
@@ -153,12 +144,19 @@ class Supervisor:
         held.runner = None
         held.phase = Phase.DUE
         if not self._due:
-            self._writes.start(self._take_due, self._started)
+            self._writes.start(self._take_due, self._started, self._not_started)
         self._due.add(held.id)
 
     def _take_due(self) -> list[Held]:
         due, self._due = self._due, set()
         return [held for id_ in sorted(due) if (held := self._held.get(id_)) is not None and held.phase is Phase.DUE]
+
+    def _not_started(self, due: list[Held]) -> None:
+        """It could not be written that they start: again in a while."""
+        for held in due:
+            if held.phase is Phase.DUE:
+                held.phase = Phase.PAUSED
+                held.timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._start_again, held)
 
     def _started(self, due: list[Held], positions: dict[int, Any]) -> None:
         for held in due:
@@ -192,6 +190,18 @@ class Supervisor:
             self._tell(held, f"does not stop within {LEAVE_SECONDS:g} s: its runner is replaced")
             held.runner.kill()
 
+    def _still_closes(self, held: Held) -> bool:
+        """Whether an instance of an older epoch is not closed yet: two of one trigger never run at the same time."""
+        return any(trigger_id == held.id for trigger_id, _ in self._older)
+
+    def _older_closed(self, older: Held) -> None:
+        older.cancel_timer()
+        del self._older[older.id, older.epoch]
+        held = self._held.get(older.id)
+        if held is not None and held.phase is Phase.DUE and held.id not in self._due and not self._still_closes(held):
+            self._launch(held)
+        self._retire_idle_runners()
+
     def _gone(self, held: Held) -> None:
         held.cancel_timer()
         if self._held.get(held.id) is held:
@@ -203,7 +213,7 @@ class Supervisor:
         self._retire_idle_runners()
 
     def _retire_idle_runners(self) -> None:
-        used = {id(held.runner) for held in self._held.values() if held.runner is not None}
+        used = {id(held.runner) for held in (*self._held.values(), *self._older.values()) if held.runner is not None}
         self._runners.retire(lambda runner: id(runner) not in used)
 
     def _was_healthy(self, held: Held) -> bool:
@@ -254,8 +264,9 @@ class Supervisor:
             case Yielded():
                 self._on_yield(runner, frame)
             case Ended():
-                held = self._current(runner, frame.trigger_id, frame.epoch)
-                if held is not None:
+                if (older := self._older.get((frame.trigger_id, frame.epoch))) is not None:
+                    self._older_closed(older)
+                elif (held := self._current(runner, frame.trigger_id, frame.epoch)) is not None:
                     self._on_ended(held, frame)
             case SourceState():
                 held = self._current(runner, frame.trigger_id, frame.epoch)
@@ -329,6 +340,8 @@ class Supervisor:
                 pid=runner.pid,
                 trigger_id=culprit or None,
             )
+        for older in [older for older in self._older.values() if older.runner is runner]:
+            self._older_closed(older)
         for held in affected:
             if held.phase is Phase.LEAVING:
                 self._gone(held)

@@ -30,17 +30,19 @@ class TriggerLogs:
     ) -> None:
         """Append a line to the log of a trigger (by id) or of a runner (by name)."""
         moment = datetime.fromtimestamp(time.time() if timestamp is None else timestamp, UTC)
-        line = json.dumps(
-            {"timestamp": moment.isoformat(), "level": level, "logger": logger, "event": event}, ensure_ascii=False
-        )
         with suppress(OSError):
-            self._append(self.folder / f"{name}.log", line.encode("utf-8", "backslashreplace") + b"\n")
+            self._append(self.folder / f"{name}.log", _line(event, moment=moment, level=level, logger=logger))
 
     def write_raw(self, name: int | str, data: bytes) -> None:
         """Append what was written to a file descriptor, a line each, whatever its bytes are."""
-        for line in data.splitlines():
-            if line:
-                self.write(name, line.decode("utf-8", "backslashreplace"), logger="output")
+        now = datetime.now(UTC)
+        lines = [
+            _line(line.decode("utf-8", "backslashreplace"), moment=now, level="info", logger="output")
+            for line in data.splitlines()
+            if line
+        ]
+        with suppress(OSError):
+            self._append(self.folder / f"{name}.log", b"".join(lines))
 
     def _append(self, path: Path, data: bytes) -> None:
         if not self._made:
@@ -51,3 +53,8 @@ class TriggerLogs:
             size = file.tell()
         if size > ROTATE_AT:
             path.replace(path.with_suffix(".log.1"))
+
+
+def _line(event: str, *, moment: datetime, level: str, logger: str) -> bytes:
+    form = {"timestamp": moment.isoformat(), "level": level, "logger": logger, "event": event}
+    return json.dumps(form, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"

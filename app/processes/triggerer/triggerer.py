@@ -204,9 +204,12 @@ class _Lease:
 
     async def _look_at_rows(self) -> None:
         """Follow changes of what we hold, take what is free, free what belonged to the dead."""
-        if self.supervisor.held:
-            rows, watchers = await triggers.owned(self._database, self.job.id)
-            self.supervisor.refresh(rows, watchers)
+        rows, watchers = await triggers.owned(self._database, self.job.id)
+        self.supervisor.refresh(rows, watchers)
+        # A claim may have been committed although its answer was lost; its triggers would be run by nobody.
+        strays = [(row.id, row.epoch) for row in rows.values() if not self.supervisor.knows(row)]
+        if strays:
+            await triggers.release(self._database, self._notifier, owner_id=self.job.id, triggers=strays)
         self.supervisor.forget_old_failures()
         await jobs.fence_dead_owners(self._database, self._notifier, self._settings, self_id=self.job.id)
         while (room := self._triggerer.capacity - len(self.supervisor.held)) > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from app.kernel.clock import Clock
 from app.kernel.telemetry import LimitedLog, get_logger
@@ -19,6 +19,34 @@ _RELEASED_TOGETHER = 500
 
 _log = get_logger("triggerer")
 _Job = Callable[[], Awaitable[None]]
+
+
+class Writes(Protocol):
+    """What the supervisor has written about its triggers, in order."""
+
+    def failed(self, held: Held, *, error: str, delay: timedelta, quarantined: bool) -> None:
+        """It failed and starts again after ``delay``."""
+        ...
+
+    def source(self, held: Held, *, error: str | None, failures: int) -> None:
+        """Its source fails or answers again."""
+        ...
+
+    def start(
+        self,
+        due: Callable[[], list[Held]],
+        then: Callable[[list[Held], dict[int, Any]], None],
+        otherwise: Callable[[list[Held]], None],
+    ) -> None:
+        """Those due are about to start again; ``then`` gets them and the positions of those still ours.
+
+        If that cannot be written, for another reason than that the database is away, ``otherwise`` gets them.
+        """
+        ...
+
+    def release(self, held: Held) -> None:
+        """It is given up."""
+        ...
 
 
 class QueuedWrites:
@@ -68,17 +96,30 @@ class QueuedWrites:
 
         self._queue.put_nowait(write)
 
-    def start(self, due: Callable[[], list[Held]], then: Callable[[list[Held], dict[int, Any]], None]) -> None:
-        """Those due when this is written start again; ``then`` gets them and the positions of those still ours."""
+    def start(
+        self,
+        due: Callable[[], list[Held]],
+        then: Callable[[list[Held], dict[int, Any]], None],
+        otherwise: Callable[[list[Held]], None],
+    ) -> None:
+        """Those due when this is written start again; ``then`` gets them and the positions of those still ours.
+
+        If that cannot be written, for another reason than that the database is away, ``otherwise`` gets them.
+        """
 
         async def write() -> None:
             held = due()
-            if held:
-                pairs = [(each.id, each.epoch) for each in held]
+            if not held:
+                return
+            pairs = [(each.id, each.epoch) for each in held]
+            try:
                 positions = await self._again_while_away(
                     lambda: triggers.mark_running(self._database, owner_id=self._owner_id, triggers=pairs)
                 )
-                then(held, positions)
+            except Exception:
+                otherwise(held)
+                raise
+            then(held, positions)
 
         self._queue.put_nowait(write)
 

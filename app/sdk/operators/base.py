@@ -130,6 +130,12 @@ class BaseOperator(Node, metaclass=_OperatorType):
         self.max_retry_delay = self._duration("max_retry_delay", max_retry_delay)
         self.trigger_rule = self._rule(trigger_rule)
         self.execution_timeout = self._duration("execution_timeout", execution_timeout)
+        if pool not in {None, "default_pool"}:
+            warnings.warn(
+                f"task {self.task_id!r}: pool {pool!r} is shown but limits nothing in this version of Tidegate; "
+                "max_active_tasks of the DAG does",
+                stacklevel=3,
+            )
         self.pool = pool or "default_pool"
         self.pool_slots = self._whole("pool_slots", pool_slots, least=1)
         self.priority_weight = priority_weight
