@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -14,19 +15,24 @@ from tests.executor.world import world
 from tests.waiting import eventually
 
 PIPELINE = """
+import os
 from app.sdk import DAG, task
 
 with DAG("quick"):
     @task
     def work():
-        pass
+        return os.getpid()
     work()
 """
 
 
+def _is_gone(process: psutil.Process) -> bool:
+    return not process.is_running()
+
+
 def _warm_parents() -> list[psutil.Process]:
     found = []
-    for child in psutil.Process().children(recursive=True):
+    for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
             if "app.processes.executor.warm_parent" in child.cmdline():
                 found.append(child)
@@ -38,6 +44,24 @@ async def test_code_is_warm_before_it_is_asked_for(database_url: str, executor_s
         (early,) = await eventually(_warm_parents, what="a warm parent without any run")
         await there.run_to_end("quick")
         assert _warm_parents() == [early]
+
+
+async def test_the_process_that_waits_may_be_killed(database_url: str, executor_settings: Settings) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        (parent,) = await eventually(_warm_parents)
+        pids = set()
+        for _ in range(3):
+            (waiting,) = await eventually(parent.children, what="a process that waits for an attempt")
+            pids.add(waiting.pid)
+            waiting.kill()
+            await eventually(partial(_is_gone, waiting))
+            run = await there.run_to_end("quick")
+            assert run["state"] == "success"
+        assert len(pids) == 3
+        (waiting,) = await eventually(parent.children)
+        run = await there.run_to_end("quick")
+        values = await there.rows("SELECT value::text AS pid FROM xcom ORDER BY dag_run_id DESC LIMIT 1")
+        assert values == [{"pid": str(waiting.pid)}]
 
 
 async def test_a_broken_import_is_tried_once(database_url: str, executor_settings: Settings, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import socket
 import stat
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     # Objects of the import are never collected: frozen, their pages stay shared between the attempts.
     gc.collect()
     gc.freeze()
-    _say(control, messages.Ready(unforkable=_why_unforkable(known={options.control})))
-    return _Forking(control, loaded).serve()
+    unforkable = _why_unforkable(known={options.control})
+    _say(control, messages.Ready(unforkable=unforkable))
+    return _Forking(control, loaded).serve(ahead=unforkable is None)
 
 
 def _load(control: socket.socket, root: Path, entry: str) -> LoadedFile | None:
@@ -92,44 +94,95 @@ def _why_unforkable(*, known: set[int]) -> str | None:
     return None
 
 
+@dataclass(slots=True)
+class _Child:
+    """A forked process, and the attempt it has; None while it waits for one."""
+
+    pid: int
+    slot: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spare:
+    """The process that waits, and our end of the pair over which it gets its attempt."""
+
+    end: socket.socket
+    child: _Child
+
+
 class _Forking:
-    """Forks on request and reports exits, waiting on descriptors only (a pidfd per child)."""
+    """Forks on request and reports exits, waiting on descriptors only (a pidfd per child).
+
+    One process is forked ahead and waits for the next attempt, whose own socket it is handed: what a fork costs has
+    then been paid while nobody waited. It is as fresh as any other, for nothing ever runs in the parent itself.
+    """
 
     def __init__(self, control: socket.socket, loaded: LoadedFile) -> None:
         self._control = control
         self._loaded = loaded
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ, None)
+        self._spare: _Spare | None = None
 
-    def serve(self) -> int:
+    def serve(self, *, ahead: bool) -> int:
+        if ahead:
+            self._fork_ahead()
         while True:
             for key, _ in self._selector.select():
-                if key.data is None:
-                    if not self._read_request():
-                        return 0
-                else:
-                    self._reap(key.fd, *key.data)
+                if key.data is not None:
+                    self._reap(key.fd, key.data)
+                elif not self._read_request():
+                    return 0
 
     def _read_request(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self._control, messages.MAX_PACKET, 1)
         if not data:
             return False
         request = msgspec.msgpack.decode(data, type=messages.Fork)
-        parent = os.getpid()
         try:
-            pid = os.fork()
+            child = self._hand_over(descriptors[0]) or self._fork(descriptors[0])
         except OSError as error:
-            os.close(descriptors[0])
             _say(self._control, messages.ForkFailed(slot=request.slot, error=str(error)))
             return True
-        if pid == 0:
-            self._become_attempt(descriptors[0], parent=parent)
-        os.close(descriptors[0])
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (request.slot, pid))
-        _say(self._control, messages.Forked(slot=request.slot, pid=pid))
+        finally:
+            os.close(descriptors[0])
+        child.slot = request.slot
+        _say(self._control, messages.Forked(slot=request.slot, pid=child.pid))
+        self._fork_ahead()
         return True
 
-    def _become_attempt(self, descriptor: int, *, parent: int) -> None:
+    def _hand_over(self, descriptor: int) -> _Child | None:
+        """Give the attempt to the process that waits; None if there is none."""
+        spare, self._spare = self._spare, None
+        if spare is None:
+            return None
+        with spare.end:
+            try:
+                socket.send_fds(spare.end, [b"."], [descriptor])
+            except OSError:
+                return None  # it was killed; its exit is noticed in its own time
+        return spare.child
+
+    def _fork_ahead(self) -> None:
+        if self._spare is not None:
+            return
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._spare = _Spare(end=ours, child=self._fork(theirs.fileno(), waiting_on=ours))
+        except OSError:
+            ours.close()  # no process to be had: the next attempt will say so
+
+    def _fork(self, descriptor: int, *, waiting_on: socket.socket | None = None) -> _Child:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_attempt(descriptor, parent=parent, waiting_on=waiting_on)
+        child = _Child(pid=pid)
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, child)
+        return child
+
+    def _become_attempt(self, descriptor: int, *, parent: int, waiting_on: socket.socket | None) -> None:
         status = 70  # EX_SOFTWARE, should the attempt's own code fail before it can say more
         try:
             die_with_parent(parent=parent)
@@ -139,18 +192,33 @@ class _Forking:
                     os.close(key.fd)
             self._selector.close()
             self._control.close()
-            status = run_attempt(descriptor, self._loaded)
+            own: int | None = descriptor
+            if waiting_on is not None:
+                waiting_on.close()
+                own = _received(descriptor)
+            status = 0 if own is None else run_attempt(own, self._loaded)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             # The parent's cleanup handlers are not this process's to run.
             os._exit(status)
 
-    def _reap(self, descriptor: int, slot: int, pid: int) -> None:
+    def _reap(self, descriptor: int, child: _Child) -> None:
         self._selector.unregister(descriptor)
         os.close(descriptor)
-        _, status = os.waitpid(pid, 0)
-        _say(self._control, messages.Exited(slot=slot, status=os.waitstatus_to_exitcode(status)))
+        _, status = os.waitpid(child.pid, 0)
+        if child.slot is not None:
+            _say(self._control, messages.Exited(slot=child.slot, status=os.waitstatus_to_exitcode(status)))
+        elif self._spare is not None and self._spare.child is child:
+            self._spare.end.close()
+            self._spare = None
+
+
+def _received(descriptor: int) -> int | None:
+    """The descriptor of the attempt, once there is one; None if the parent ends first."""
+    with socket.socket(fileno=descriptor) as end:
+        data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    return descriptors[0] if data and descriptors else None
 
 
 if __name__ == "__main__":
