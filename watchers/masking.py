@@ -53,13 +53,23 @@ def redact_uri(text: str) -> str:
     return _PASSWORD_IN_URI.sub(rf"\g<head>:{MASK}@", text)
 
 
+def forms_of(texts: Iterable[str]) -> frozenset[str]:
+    """Every spelling in which one of ``texts`` has to be masked."""
+    return frozenset(form for text in texts for part in _parts(text) for form in _forms(part) if len(form) >= _SHORTEST)
+
+
 def mask_texts(texts: Iterable[str]) -> Callable[[str], str]:
     """A function that masks ``texts``, and every password in a URI, in what it is given."""
-    secrets = {form for text in texts for part in _parts(text) for form in _forms(part) if len(form) >= _SHORTEST}
-    if not secrets:
-        return redact_uri
+    return mask_forms(forms_of(texts))
+
+
+def mask_forms(forms: Iterable[str]) -> Callable[[str], str]:
+    """The same for spellings of :func:`forms_of`."""
     # The longest first: a secret that contains another must not leave its rest behind.
-    pattern = re.compile("|".join(map(_pattern, sorted(secrets, key=len, reverse=True))))
+    ordered = sorted(forms, key=len, reverse=True)
+    if not ordered:
+        return redact_uri
+    pattern = re.compile("|".join(map(_pattern, ordered)))
     return lambda line: redact_uri(pattern.sub(MASK, line))
 
 
@@ -71,7 +81,7 @@ def masker_for(kwargs: Mapping[str, Any], public: Collection[str] = frozenset())
     """
     texts: list[str] = []
     for name, value in kwargs.items():
-        found = _texts_in(value)
+        found = texts_in(value)
         if name in public:
             texts.extend(match["password"] for text in found for match in _PASSWORD_IN_URI.finditer(text))
         else:
@@ -79,8 +89,9 @@ def masker_for(kwargs: Mapping[str, Any], public: Collection[str] = frozenset())
     return mask_texts(texts)
 
 
-def _texts_in(value: Any) -> Iterator[str]:
-    """Iterative, and each container once: kwargs come from anybody and may be anything."""
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts, paths and bytes in a value, wherever they are in it; names (keys) are none."""
+    # Iterative, and each container once: kwargs come from anybody and may be anything.
     waiting, seen = [value], set[int]()
     while waiting:
         member = waiting.pop()

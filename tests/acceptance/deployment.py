@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 from app.kernel.settings import load_settings
 from app.store.embedded import running_dsn
-from tests.ports import free_port
+from tests.ports import service_port
 
 Result = TypeVar("Result")
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +129,7 @@ class Deployment:
     ) -> None:
         self.home = home
         self.dags = dags
-        self.port = port or free_port()
+        self.port = port or service_port()
         self.client = Client(f"http://127.0.0.1:{self.port}", password=self.PASSWORD)
         self.log = home.parent / f"{home.name}.log"
         self._extra = dict(environment or {})
@@ -217,7 +217,7 @@ class Deployment:
     @contextmanager
     def another_api_server(self) -> Iterator[Client]:
         """One more API server on the same database, and a client of it."""
-        port = free_port()
+        port = service_port()
         dsn = running_dsn(load_settings(home=self.home))
         with self.log.open("ab") as log:
             process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from tests.acceptance.deployment import Deployment
 
 pytestmark = pytest.mark.timeout(240)
 
+MEMBERS = ("scheduler", "triggerer", "dag-processor", "api-server")
 PIPELINE = """
 from app.sdk import DAG, Asset, task
 
@@ -28,13 +30,17 @@ with DAG("one", schedule=Asset("one")):
 """
 
 
-def test_it_says_where_it_is_and_ends_without_a_trace(deploy: Deploy, pipelines: Path) -> None:
+def test_it_says_where_it_is_refuses_a_second_one_and_ends_without_a_trace(deploy: Deploy, pipelines: Path) -> None:
     (pipelines / "one.py").write_text(PIPELINE)
     there = deploy(pipelines)
     there.wait_for_dags(["one"])
     said = there.log.read_text()
     assert f"http://127.0.0.1:{there.port}" in said
     assert str(pipelines) in said
+    second = there.command("standalone", "--port", "0", check=False)
+    assert second.returncode == 1
+    assert f"pid {there.pid}" in second.stderr
+    assert there.healthy()
     everyone = psutil.Process(there.pid).children(recursive=True)
     assert len(everyone) >= 5
     started = time.monotonic()
@@ -42,14 +48,6 @@ def test_it_says_where_it_is_and_ends_without_a_trace(deploy: Deploy, pipelines:
     assert time.monotonic() - started < 15  # 5 s are promised; the rest is room for a busy machine
     _, alive = psutil.wait_procs(everyone, timeout=1)
     assert not alive
-
-
-def test_a_second_one_on_the_same_home_says_so(deploy: Deploy, pipelines: Path) -> None:
-    there = deploy(pipelines)
-    done = there.command("standalone", "--port", "0", check=False)
-    assert done.returncode == 1
-    assert f"pid {there.pid}" in done.stderr
-    assert there.healthy()
 
 
 def test_it_survives_a_kill_of_everything(deploy: Deploy, pipelines: Path) -> None:
@@ -70,31 +68,32 @@ def test_it_survives_a_kill_of_everything(deploy: Deploy, pipelines: Path) -> No
     assert sorted(causes) == [first, second]
 
 
-@pytest.mark.parametrize("member", ["scheduler", "triggerer", "dag-processor", "api-server"])
-def test_a_killed_member_comes_back(deploy: Deploy, pipelines: Path, member: str) -> None:
+def test_what_is_killed_comes_back(deploy: Deploy, pipelines: Path) -> None:
+    """Each process, then the database: every time it is back without help, and an event still makes a run."""
     (pipelines / "one.py").write_text(PIPELINE)
     there = deploy(pipelines)
     there.wait_for_dags(["one"])
-    before = there.members()[member]
-    os.kill(before, signal.SIGKILL)
-    there.wait_for(lambda: there.members().get(member, before) != before, f"another {member}")
+    for number, member in enumerate(MEMBERS, 1):
+        before = there.members()
+        os.kill(before[member], signal.SIGKILL)
+        there.wait_for(partial(_is_another, there, member, before[member]), f"another {member}")
+        there.wait_for(there.healthy, "health")
+        there.client.post("/api/v2/assets/events", {"name": "one"})
+        there.wait_for_all_runs("one", number, timeout=60)
+        assert {**there.members(), member: 0} == {**before, member: 0}
+
+    members, postmaster = there.members(), _postmaster(there)
+    assert postmaster is not None
+    os.kill(postmaster, signal.SIGKILL)
+    there.wait_for(lambda: _postmaster(there) not in {None, postmaster}, "another postmaster")
     there.wait_for(there.healthy, "health")
     there.client.post("/api/v2/assets/events", {"name": "one"})
-    there.wait_for_runs("one", 1)
-
-
-def test_its_database_comes_back(deploy: Deploy, pipelines: Path) -> None:
-    (pipelines / "one.py").write_text(PIPELINE)
-    there = deploy(pipelines)
-    there.wait_for_dags(["one"])
-    [postmaster] = [child for child in psutil.Process(there.pid).children() if child.name() == "postgres"]
-    members = there.members()
-    postmaster.kill()
-    there.wait_for(lambda: _postmaster(there) not in (None, postmaster.pid), "another postmaster")
-    there.wait_for(there.healthy, "health")
-    there.client.post("/api/v2/assets/events", {"name": "one"})
-    there.wait_for_runs("one", 1)
+    there.wait_for_all_runs("one", len(MEMBERS) + 1, timeout=60)
     assert there.members() == members
+
+
+def _is_another(there: Deployment, member: str, before: int) -> bool:
+    return there.members().get(member, before) != before
 
 
 def _postmaster(there: Deployment) -> int | None:

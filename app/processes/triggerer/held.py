@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from app.domain.deliveries import DeliveryItem, Position
 from app.kernel.backoff import Backoff
@@ -12,6 +14,8 @@ from app.kernel.settings import Settings
 from app.processes.triggerer.messages import Start, Watch
 from app.processes.triggerer.runner import RunnerKey, RunnerKind, RunnerProcess
 from app.services.triggers import ClaimedTrigger, WatcherFilter
+from watchers.encoding_rules import decode_tagged
+from watchers.masking import forms_of, texts_in
 
 
 class Phase(StrEnum):
@@ -43,6 +47,7 @@ class Held:
     #: Parts of a yield that is not complete yet.
     parts: list[DeliveryItem] = field(default_factory=list)
     places: list[Position] = field(default_factory=list)
+    _secret_forms: frozenset[str] | None = None
 
     @property
     def id(self) -> int:
@@ -53,6 +58,14 @@ class Held:
     def epoch(self) -> int:
         """The epoch of our claim."""
         return self.claimed.epoch
+
+    @property
+    def secret_forms(self) -> frozenset[str]:
+        """Every spelling of a text among its kwargs. Which kwargs its class calls public is not known here."""
+        if self._secret_forms is None:
+            plain = json.loads(self.claimed.kwargs or "{}", object_hook=_with_bytes)
+            self._secret_forms = forms_of(texts_in(plain))
+        return self._secret_forms
 
     def runner_key(self) -> RunnerKey:
         """In which runner it belongs."""
@@ -85,6 +98,11 @@ class Held:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def _with_bytes(value: dict[str, Any]) -> Any:
+    """Encoded bytes as bytes, since that is how they are printed; other encoded values are read as they are."""
+    return decode_tagged(value) if value.get("__type__") == "bytes" else value
 
 
 def watches(filters: tuple[WatcherFilter, ...]) -> tuple[Watch, ...]:

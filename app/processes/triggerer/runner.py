@@ -30,6 +30,8 @@ _STACK_SECONDS = 1.0
 _OUTPUT_A_SECOND = 4 * 1024 * 1024
 #: Frames that wait already are taken before others have their turn.
 _FRAMES_AT_ONCE = 50
+#: A line of raw output that is longer, in bytes, is passed on in parts.
+_LONGEST_LINE = 65_536
 
 
 class RunnerKind(StrEnum):
@@ -237,10 +239,20 @@ class RunnerProcess:
             return
 
     async def _drain(self, output: asyncio.StreamReader) -> None:
-        while data := await output.read(65_536):
-            self._on_output(self, data)
-            # A flood waits in the pipe, and its trigger with it: no other is to be slowed down by it.
-            await asyncio.sleep(len(data) / _OUTPUT_A_SECOND)
+        """Pass on whole lines: what has to be masked in them must not come in two parts."""
+        rest = b""
+        try:
+            while data := await output.read(65_536):
+                lines, _, rest = (rest + data).rpartition(b"\n")
+                if len(rest) > _LONGEST_LINE:
+                    lines, rest = lines + b"\n" + rest, b""
+                if lines:
+                    self._on_output(self, lines)
+                # A flood waits in the pipe, and its trigger with it: no other is to be slowed down by it.
+                await asyncio.sleep(len(data) / _OUTPUT_A_SECOND)
+        finally:
+            if rest:
+                self._on_output(self, rest)
 
     async def _let_go(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -101,13 +101,12 @@ class ForwardingHandler(logging.Handler):
                 text += "\n" + "".join(traceback.format_exception(*record.exc_info))
         except Exception as error:  # noqa: BLE001 — an author's arguments do not fit the message
             text = f"{record.msg!r} (could not be formatted: {type(error).__name__})"
-        mask = self._maskers.get(trigger_id, redact_uri)
         self._outbox.put(
             LogLine(
                 trigger_id=trigger_id,
                 level=record.levelname.lower(),
                 logger=record.name,
-                event=one_line(mask(text)),
+                event=one_line(masked(text, self._maskers, trigger_id)),
                 timestamp=record.created,
             )
         )
@@ -132,13 +131,22 @@ class Printed(io.TextIOBase):
             lines, rest = [*lines, rest], ""
         if rest:
             self._partial[trigger_id] = rest
-        mask = self._maskers.get(trigger_id, redact_uri)
         for line in lines:
-            event = one_line(mask(line))
+            event = one_line(masked(line, self._maskers, trigger_id))
             self._outbox.put(
                 LogLine(trigger_id=trigger_id, level="info", logger=self._name, event=event, timestamp=time.time())
             )
         return len(text)
+
+
+def masked(text: str, maskers: Mapping[int, Masker], trigger_id: int) -> str:
+    """``text`` without the secrets of its trigger; where it is nobody's (0), without those of any trigger."""
+    if trigger_id in maskers:
+        return maskers[trigger_id](text)
+    text = redact_uri(text)
+    for mask in list(maskers.values()):
+        text = mask(text)
+    return text
 
 
 def one_line(text: str) -> str:

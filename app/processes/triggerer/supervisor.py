@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -27,6 +28,7 @@ from app.processes.triggerer.watchdog import Blocked, place_of
 from app.processes.triggerer.writes import Writes
 from app.services.triggers import ClaimedTrigger, WatcherFilter
 from app.store.triggers import OwnedRow
+from watchers.masking import mask_forms
 
 #: Longest that a trigger told to stop may take before its runner is replaced, in seconds.
 LEAVE_SECONDS = 10.0
@@ -37,6 +39,8 @@ _FORGIVEN_DEATHS = 4
 _FORGIVEN_KILLS = 2
 #: Pause after a start that could not be recorded, in seconds.
 _RETRY_SECONDS = 1.0
+#: How many of those that left are remembered for what they wrote.
+_REMEMBERED = 100
 
 _log = get_logger("triggerer")
 
@@ -63,6 +67,8 @@ class Supervisor:
         self._backoff = restart_backoff(settings)
         self._held: dict[int, Held] = {}
         self._older: dict[tuple[int, int], Held] = {}
+        #: Those that left last: what they wrote may still be on its way.
+        self._left: deque[Held] = deque(maxlen=_REMEMBERED)
         self._due: set[int] = set()
         self._short_lives: dict[RunnerKey, int] = {}
         self._noise = LimitedLog(_log)
@@ -206,6 +212,7 @@ class Supervisor:
         held.cancel_timer()
         if self._held.get(held.id) is held:
             del self._held[held.id]
+            self._left.append(held)
         if not self._held:
             self.empty.set()
         if held.is_ours:
@@ -323,9 +330,12 @@ class Supervisor:
         )
 
     def _on_output(self, runner: RunnerProcess, data: bytes) -> None:
-        """Raw writes to descriptors 1 and 2. Whose they are is known if only one trigger can have made them."""
+        """Raw writes to descriptors 1 and 2. Whose they are is a guess: the secrets of all who may be are masked."""
         name = runner.sample().trigger_id or runner.key.trigger_id or f"runner-{runner.key}"
-        self._logs.write_raw(name, data)
+        text = data.decode("utf-8", "backslashreplace")
+        known = (*self._held.values(), *self._older.values(), *self._left)
+        present = {f for held in known if held.runner_key() == runner.key for f in held.secret_forms if f in text}
+        self._logs.write_output(name, mask_forms(present)(text))
 
     # -------------------------------------------------------------------------------------- ends of runners
 

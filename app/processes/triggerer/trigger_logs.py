@@ -33,14 +33,10 @@ class TriggerLogs:
         with suppress(OSError):
             self._append(self.folder / f"{name}.log", _line(event, moment=moment, level=level, logger=logger))
 
-    def write_raw(self, name: int | str, data: bytes) -> None:
-        """Append what was written to a file descriptor, a line each, whatever its bytes are."""
+    def write_output(self, name: int | str, text: str) -> None:
+        """Append what was written to a file descriptor, a line each."""
         now = datetime.now(UTC)
-        lines = [
-            _line(line.decode("utf-8", "backslashreplace"), moment=now, level="info", logger="output")
-            for line in data.splitlines()
-            if line
-        ]
+        lines = [_line(line, moment=now, level="info", logger="output") for line in text.splitlines() if line]
         with suppress(OSError):
             self._append(self.folder / f"{name}.log", b"".join(lines))
 
