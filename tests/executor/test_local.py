@@ -28,6 +28,7 @@ from tests.waiting import eventually
 PIPELINE = """
 import os, subprocess, sys, time
 from datetime import timedelta
+from pathlib import Path
 from app.sdk import DAG, task, BashOperator, SkipTask, FailTask
 
 with DAG("works"):
