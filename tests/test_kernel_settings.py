@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
+from app.interfaces.cli.running import warn_of_unknown_variables
 from app.kernel.errors import SettingsError
 from app.kernel.settings import LogLevel, load_settings, secret_variables, settings_table, unknown_variables
 
@@ -63,6 +65,17 @@ def test_each_wrong_variable_is_named_and_no_value_is_told(monkeypatch: pytest.M
 def test_a_typing_mistake_is_found() -> None:
     environment = {"TIDEGATE_PARALELISM": "3", "TIDEGATE_CONN_AWS": "x", "TIDEGATE_HOME": "/x", "PATH": "/bin"}
     assert unknown_variables(environment) == {"TIDEGATE_PARALELISM": "TIDEGATE_PARALLELISM"}
+
+
+def test_a_typing_mistake_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PARALELISM", "hunter2")
+    monkeypatch.setenv("TIDEGATE_MEMORY_BROKER", "/x")
+    with capture_logs() as lines:
+        warn_of_unknown_variables()
+    said = str(lines)
+    assert "there is no setting TIDEGATE_PARALELISM; did you mean TIDEGATE_PARALLELISM?" in said
+    assert "hunter2" not in said
+    assert "MEMORY" not in said
 
 
 def test_secrets_are_masked() -> None:

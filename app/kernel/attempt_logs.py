@@ -14,8 +14,3 @@ def attempt_log_path(home: Path, *, dag_id: str, run_id: str, task_id: str, map_
     if map_index >= 0:
         folder = folder / f"map_index={map_index}"
     return folder / f"attempt={attempt}.log"
-
-
-def trigger_log_path(home: Path, *, trigger_id: int) -> Path:
-    """The log of one trigger."""
-    return home / "logs" / "triggers" / f"{trigger_id}.log"

@@ -21,8 +21,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.kernel.errors import SettingsError
 
 PREFIX = "TIDEGATE_"
-#: Families of variables that are not settings: connections and variables of pipelines, and knobs of our own tests.
-OTHER_PREFIXES = ("TIDEGATE_CONN_", "TIDEGATE_VAR_", "TIDEGATE_TEST_", "TIDEGATE_PARENT_")
+#: Families of variables that are not settings: connections and variables of pipelines, the memory broker's socket, what
+#: we tell our own children, and knobs of our own tests.
+OTHER_PREFIXES = (
+    "TIDEGATE_CONN_", "TIDEGATE_VAR_", "TIDEGATE_MEMORY_", "TIDEGATE_CTX_", "TIDEGATE_DEPLOYMENT", "TIDEGATE_TEST_",
+    "TIDEGATE_PARENT_",
+)  # fmt: skip
 
 
 class LogLevel(StrEnum):
@@ -133,7 +137,9 @@ class Settings(BaseSettings):
         "events",
         ge=1,
     )
-    dedup_retention_days: float = _setting(14, "How long identities of messages are kept", "days", ge=14)
+    dedup_retention_days: float = _setting(
+        14, "How long identities of messages are kept at least; nothing removes them yet", "days", ge=14
+    )
     dead_letter_raw_limit: int = _setting(65_536, "How much of a refused message is kept", "bytes", ge=0)
 
     # Processes

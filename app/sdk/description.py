@@ -14,16 +14,20 @@ from app.sdk.errors import DeclarationError
 from app.sdk.module_files import is_below
 from app.sdk.operators.base import BaseOperator
 from watchers.describe import describe_trigger
+from watchers.encoding import MAX_KWARGS_BYTES
 from watchers.errors import EncodingRefused, WatcherDeclarationError
 from watchers.triggers import BaseTrigger
 
 
-def describe_dag(dag: DAG, *, root: Path, file: str) -> DagSpec:
-    """The plain value of ``dag``. Raises what is wrong with it, each message naming the DAG."""
+def describe_dag(dag: DAG, *, root: Path, file: str, max_kwargs_bytes: int = MAX_KWARGS_BYTES) -> DagSpec:
+    """The plain value of ``dag``. Raises what is wrong with it, each message naming the DAG.
+
+    ``max_kwargs_bytes`` is the size of the largest arguments of a trigger, encoded.
+    """
     try:
         dag.topological_sort()
         tasks = tuple(_describe_task(task) for task in dag.tasks)
-        assets = _describe_assets(dag, root=root)
+        assets = _describe_assets(dag, root=root, max_kwargs_bytes=max_kwargs_bytes)
     except (DeclarationError, EncodingRefused, WatcherDeclarationError) as error:
         raise DeclarationError(f"DAG {dag.dag_id!r}: {error}") from error
     return _checked(_spec(dag, tasks, assets, root=root, file=file))
@@ -86,29 +90,29 @@ def _describe_task(task: BaseOperator) -> TaskSpec:
     )  # fmt: skip
 
 
-def _describe_assets(dag: DAG, *, root: Path) -> tuple[AssetSpec, ...]:
+def _describe_assets(dag: DAG, *, root: Path, max_kwargs_bytes: int) -> tuple[AssetSpec, ...]:
     """Each asset once: mentions without watchers, extra or group of their own add nothing to one that has them."""
     merged: dict[AssetKey, AssetSpec] = {}
     for asset in dag.assets():
-        spec = _describe_asset(asset, root=root)
+        spec = _describe_asset(asset, root=root, max_kwargs_bytes=max_kwargs_bytes)
         known = merged.get(asset.key)
         merged[asset.key] = spec if known is None else _merged(known, spec)
     return tuple(merged.values())
 
 
-def _describe_asset(asset: Asset, *, root: Path) -> AssetSpec:
+def _describe_asset(asset: Asset, *, root: Path, max_kwargs_bytes: int) -> AssetSpec:
     watchers = []
     for watcher in asset.watchers:
         try:
-            trigger = _describe_trigger(watcher.trigger, root=root)
+            trigger = _describe_trigger(watcher.trigger, root=root, max_kwargs_bytes=max_kwargs_bytes)
         except (EncodingRefused, WatcherDeclarationError) as error:
             raise DeclarationError(f"asset {asset.name!r} watcher {watcher.name!r}: {error}") from error
         watchers.append(WatcherSpec(name=watcher.name, trigger=trigger, when=watcher.when))
     return AssetSpec(name=asset.name, uri=asset.uri, group=asset.group, extra=asset.extra, watchers=tuple(watchers))
 
 
-def _describe_trigger(trigger: BaseTrigger, *, root: Path) -> TriggerSpec:
-    described = describe_trigger(trigger)
+def _describe_trigger(trigger: BaseTrigger, *, root: Path, max_kwargs_bytes: int) -> TriggerSpec:
+    described = describe_trigger(trigger, max_bytes=max_kwargs_bytes)
     return TriggerSpec(
         classpath=described.classpath,
         kwargs=described.kwargs_text,

@@ -101,8 +101,11 @@ def load_pipeline(root: str | Path, relative_path: str) -> LoadedFile:
     return loaded
 
 
-def describe(loaded: LoadedFile) -> LoadResult:
-    """Everything a loader child says about a pipeline file. Faults found only now become its ``error``."""
+def describe(loaded: LoadedFile, *, max_kwargs_bytes: int | None = None) -> LoadResult:
+    """Everything a loader child says about a pipeline file. Faults found only now become its ``error``.
+
+    ``max_kwargs_bytes`` is the size of the largest arguments of a trigger, encoded (None: 64 KiB).
+    """
     from app.sdk.description import describe_dag
 
     result = LoadResult(
@@ -114,12 +117,13 @@ def describe(loaded: LoadedFile) -> LoadResult:
     )
     if loaded.error is not None:
         return result
+    limits = {} if max_kwargs_bytes is None else {"max_kwargs_bytes": max_kwargs_bytes}
     described = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for dag in loaded.dags.values():
             try:
-                described.append(describe_dag(dag, root=loaded.root, file=loaded.file))
+                described.append(describe_dag(dag, root=loaded.root, file=loaded.file, **limits))
             except Exception as error:  # noqa: BLE001 - a trigger's serialize() may raise anything; it becomes a value
                 fault = located(error, root=loaded.root, file=loaded.file, line=line_of(dag, loaded.root / loaded.file))
                 return _replace(result, error=fault)

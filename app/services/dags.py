@@ -14,11 +14,19 @@ from datetime import datetime, timedelta
 import msgspec
 
 from app.domain.specs import LoadResult, LocatedError
+from app.kernel.clock import utc_now
 from app.kernel.errors import NotFound
 from app.services import demand
 from app.services.assets import Encrypt, apply_assets, lock_affected, plan_assets, refresh_consumed
 from app.services.bundles import store_bundle
-from app.services.declarations import DagDefaults, FileSync, SyncOutcome, second_declaration, what_remains
+from app.services.declarations import (
+    DagDefaults,
+    FileSync,
+    SyncOutcome,
+    pass_over_missed,
+    second_declaration,
+    what_remains,
+)
 from app.store import assets, dag_files, dags, import_errors
 from app.store.database import Connection, Database
 from app.store.wakeups import Notifier
@@ -183,6 +191,8 @@ async def set_paused(database: Database, notifier: Notifier, *, dag_id: str, pau
         if not await dags.set_paused(connection, dag_id, paused=paused):
             return False
         await refresh_consumed(connection, scheduled)
+        if not paused:
+            await pass_over_missed(connection, dag_id, now=utc_now())
         return True
 
     changed = await database.retrying(work)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from app.domain.reconcile import Reference, assets_of, links_of, references_of, spec_digest, stored_form
 from app.domain.schedules import next_due
-from app.domain.specs import DagSpec, LoadResult, LocatedError
+from app.domain.specs import DagSpec, LoadResult, LocatedError, ScheduleKind
 from app.services import demand
 from app.services.assets import Declaration, Encrypt, apply_assets, lock_affected, plan_assets
 from app.store import assets, dags
@@ -191,6 +191,27 @@ class FileSync:
             await dags.set_warnings(self._connection, dict.fromkeys(declared, text), warning_type=DECLARATION_WARNING)
         else:
             await dags.delete_warnings(self._connection, declared, warning_type=DECLARATION_WARNING)
+
+
+async def pass_over_missed(connection: Connection, dag_id: str, *, now: datetime) -> None:
+    """A DAG that was paused and does not catch up goes on with the next moment, not with those of the pause."""
+    for row in await dags.read_dags(connection, [dag_id]):
+        if row.spec.catchup or row.spec.schedule.kind not in {ScheduleKind.CRON, ScheduleKind.DELTA}:
+            continue
+        due = next_due(
+            row.spec.schedule,
+            now=now,
+            last=await dags.read_last_logical_date(connection, dag_id),
+            start=_moment(row.spec.start_date),
+            end=_moment(row.spec.end_date),
+        )
+        await dags.set_next_run(
+            connection,
+            dag_id,
+            next_run_at=due.run_at if due else None,
+            logical_date=due.logical_date if due else None,
+            missed_before=now,
+        )
 
 
 async def what_remains(

@@ -32,12 +32,6 @@ class AssetNotFound(NotFound):
     """There is no active asset {asset_id}."""
 
 
-class PostRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """The database cannot hold what was posted."""
-
-    reason: str
-
-
 class NewPost(msgspec.Struct, frozen=True, kw_only=True):
     """A request to make an event. ``extra`` is JSON text of an object; ``idempotency_key`` None: always a new event."""
 

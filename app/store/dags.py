@@ -131,12 +131,22 @@ async def update_dags(connection: AsyncConnection, rows: Sequence[Mapping[str, A
 
 
 async def set_next_run(
-    connection: AsyncConnection, dag_id: str, *, next_run_at: datetime | None, logical_date: datetime | None
+    connection: AsyncConnection,
+    dag_id: str,
+    *,
+    next_run_at: datetime | None,
+    logical_date: datetime | None,
+    missed_before: datetime | None = None,
 ) -> None:
-    """When the time schedule of the DAG makes its next run; None for a DAG that has no such time."""
+    """When the time schedule of the DAG makes its next run; None for a DAG that has no such time.
+
+    With ``missed_before`` only if what is planned so far lies before that moment.
+    """
     statement = (
         update(dag).where(dag.c.dag_id == dag_id).values(next_run_at=next_run_at, next_logical_date=logical_date)
     )
+    if missed_before is not None:
+        statement = statement.where(dag.c.next_run_at < missed_before)
     await connection.execute(statement)
 
 

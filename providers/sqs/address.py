@@ -30,11 +30,6 @@ class QueueAddress:
     region: str | None = None
     origin: str | None = None
 
-    @property
-    def keeps_order(self) -> bool:
-        """Whether this is a FIFO queue."""
-        return self.name.endswith(".fifo")
-
 
 def read_address(queue: str) -> QueueAddress:
     """Read a name, ``sqs://name`` or a URL; raises :class:`WatcherDeclarationError` for anything else."""

@@ -129,3 +129,19 @@ async def test_nothing_of_ours_is_left_open(tmp_path: Path) -> None:
     for source in (GOOD, "import os; os._exit(1)"):
         await load(tmp_path, source)
     assert process.num_fds() == before
+
+
+async def test_the_limit_of_a_triggers_arguments_is_the_deployments(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(
+        """
+from app.sdk import DAG, Asset, AssetWatcher
+from watchers import FileEventTrigger
+long = FileEventTrigger("/" + "x" * 3000)
+DAG("d", schedule=Asset("a", watchers=[AssetWatcher("w", long)]))
+"""
+    )
+    folder = str(tmp_path.resolve())
+    assert (await load_in_child(folder, "p.py", limit=60)).error is None
+    refused = await load_in_child(folder, "p.py", limit=60, max_kwargs_bytes=2048)
+    assert refused.error is not None
+    assert "more than 2048" in refused.error.message

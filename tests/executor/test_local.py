@@ -28,6 +28,7 @@ from tests.waiting import eventually
 PIPELINE = """
 import os, subprocess, sys, time
 from datetime import timedelta
+from pathlib import Path
 from app.sdk import DAG, task, BashOperator, SkipTask, FailTask
 
 with DAG("works"):
@@ -190,10 +191,8 @@ async def test_a_killed_process_is_retried(
         os.kill(int(file.read_text()), signal.SIGKILL)
 
         async def ended() -> bool:
-            from app.services import tasks
-
             await tasks.requeue_due(there.database, there.notifier)
-            return (await there.task(run_id, "wait"))["state"] == "success"
+            return bool((await there.task(run_id, "wait"))["state"] == "success")
 
         await eventually(ended)
         assert (await there.task(run_id, "wait"))["try_number"] == 2
@@ -238,7 +237,8 @@ async def test_a_claim_whose_answer_was_lost_is_started_nevertheless(
     database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(database_url, executor_settings, PIPELINE) as deployment:
-        answered, lost = tasks.claim, []
+        answered = tasks.claim
+        lost: list[AttemptOrder] = []
 
         async def claim(database: Database, *, owner_id: int, limit: int) -> list[AttemptOrder]:
             orders = await answered(database, owner_id=owner_id, limit=limit)

@@ -85,7 +85,7 @@ if "app.processes.executor.warm_parent" in sys.orig_argv:
 
 async def test_current_code_stays_and_other_code_ends(executor_settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(PIPELINE)
-    parents = WarmParents(logs=executor_settings.home, limit=2, idle_seconds=0.01)
+    parents = WarmParents(logs=executor_settings.home, limit=2, idle_seconds=0.01, import_limit=60)
     try:
         found = [await parents.parent(digest=digest, root=tmp_path, entry="pipeline.py") for digest in ("a", "b")]
         parents.keep([("a", "pipeline.py")])

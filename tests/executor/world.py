@@ -108,7 +108,7 @@ async def world(database_url: str, settings: Settings, source: str, *, paused: b
             await running
 
 
-async def _store(database: Database, notifier: Notifier, folder: Path, *, paused: bool) -> None:
+async def _store(database: Database, notifier: Notifier, folder: Path, *, paused: bool = False) -> None:
     loaded = load_pipeline(folder, ENTRY)
     try:
         result = describe(loaded.require())

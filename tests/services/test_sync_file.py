@@ -371,3 +371,19 @@ async def test_a_time_schedule_gets_its_next_run_when_new_or_changed(declared: D
     assert (await declared.one("SELECT next_run_at FROM dag")).next_run_at.minute == 30
     await declared.sync("a.py", consumer("d", watched("one")))
     assert (await declared.one("SELECT next_run_at FROM dag")).next_run_at is None
+
+
+@pytest.mark.parametrize(("catchup", "kept"), [(False, False), (True, True)])
+async def test_what_a_pause_missed_is_passed_over_unless_the_dag_catches_up(
+    declared: Declared, catchup: bool, kept: bool
+) -> None:
+    daily = ScheduleSpec(kind=ScheduleKind.CRON, cron="0 0 * * *")
+    spec = msgspec.structs.replace(consumer("d", schedule=daily), catchup=catchup, start_date="2020-01-01T00:00:00Z")
+    await declared.sync("a.py", spec)
+    await set_paused(declared.database, declared.notifier, dag_id="d", paused=True)
+    long_ago = "'2020-03-01T00:00:00Z'::timestamptz"
+    await declared.execute(f"UPDATE dag SET next_run_at = {long_ago}, next_logical_date = {long_ago}")
+    await set_paused(declared.database, declared.notifier, dag_id="d", paused=False)
+    row = await declared.one("SELECT next_run_at, next_logical_date, now() AS now FROM dag")
+    assert row.next_run_at == row.next_logical_date
+    assert (row.next_run_at < row.now) is kept

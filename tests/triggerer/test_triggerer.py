@@ -260,7 +260,8 @@ async def test_a_trigger_claimed_anew_by_its_owner_disturbs_no_other(
 
 
 async def test_a_claim_whose_answer_was_lost_is_run_nevertheless(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    answered, lost = triggers.claim, []
+    answered = triggers.claim
+    lost: list[Any] = []
 
     async def claim(*arguments: Any, **options: Any) -> list[Any]:
         claimed = await answered(*arguments, **options)
@@ -277,7 +278,8 @@ async def test_a_claim_whose_answer_was_lost_is_run_nevertheless(stage: Stage, m
 
 
 async def test_a_start_that_cannot_be_recorded_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded, failed = triggers.mark_running, []
+    recorded = triggers.mark_running
+    failed: list[Any] = []
 
     async def mark_running(*arguments: Any, **options: Any) -> Any:
         if not failed:

@@ -12,9 +12,11 @@ import uvloop
 
 from app.interfaces.cli.context import database_url
 from app.kernel.children import PARENT_VARIABLE, die_with_parent
-from app.kernel.settings import Settings, load_settings
-from app.kernel.telemetry import configure_logging
+from app.kernel.settings import Settings, load_settings, unknown_variables
+from app.kernel.telemetry import configure_logging, get_logger
 from app.processes.host import Serve, host
+
+_log = get_logger("settings")
 
 
 def run_process(job_type: str, serve: Serve, **overrides: object) -> None:
@@ -25,13 +27,23 @@ def run_process(job_type: str, serve: Serve, **overrides: object) -> None:
 
 def begin(**overrides: object) -> Settings:
     """What every process does first; returns the settings with the options given on the command line."""
-    if os.environ.get(PARENT_VARIABLE):
+    is_member = bool(os.environ.get(PARENT_VARIABLE))
+    if is_member:
         # A member of `standalone`: end in order when that is gone.
         die_with_parent(signal.SIGTERM)
         del os.environ[PARENT_VARIABLE]
     settings = overridden(load_settings(), **overrides)
     configure_logging(level=settings.log_level, style=settings.log_format)
+    if not is_member:
+        warn_of_unknown_variables()
     return settings
+
+
+def warn_of_unknown_variables() -> None:
+    """Name the ``TIDEGATE_*`` variables that change nothing: a typing mistake must not stay unnoticed."""
+    for name, meant in unknown_variables().items():
+        hint = f"; did you mean {meant}?" if meant else ""
+        _log.warning(f"there is no setting {name}{hint}", action="unknown_setting", variable=name)
 
 
 def run_loop(work: Coroutine[Any, Any, None]) -> None:

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
 def _load(order: Load) -> LoadResult:
     from app.sdk.loader import describe, load_pipeline
 
-    return describe(load_pipeline(order.root, order.file))
+    return describe(load_pipeline(order.root, order.file), max_kwargs_bytes=order.max_kwargs_bytes)
 
 
 def _answer(frames: BlockingFrames, result: LoadResult) -> None:

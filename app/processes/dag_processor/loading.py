@@ -30,12 +30,13 @@ _END_LIMIT = 1.0
 _READS_AT_ONCE = 16
 
 
-async def load_in_child(root: str, file: str, *, limit: float) -> LoadResult:
+async def load_in_child(root: str, file: str, *, limit: float, max_kwargs_bytes: int = 65_536) -> LoadResult:
     """What a fresh child says about a pipeline file; whatever goes wrong there becomes the result's ``error``.
 
     The child and what it started in its process group is gone when this returns. ``limit`` is in seconds.
     """
     started = time.perf_counter()
+    order = Load(root=root, file=file, patience=limit * _PATIENCE, max_kwargs_bytes=max_kwargs_bytes)
     ours, theirs = socket.socketpair()
     stream = await FrameStream.over(ours, ToParent)
     try:
@@ -46,7 +47,7 @@ async def load_in_child(root: str, file: str, *, limit: float) -> LoadResult:
                 theirs.close()
                 output.hand_over()
             async with _ended(child):
-                result = await _answer(stream, Load(root=root, file=file, patience=limit * _PATIENCE), limit=limit)
+                result = await _answer(stream, order, limit=limit)
                 if isinstance(result, LoadResult):
                     return result
                 # Only a child that closed its socket tells its own status; any other is about to be killed.

@@ -11,11 +11,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """Load the pipeline file ``file`` of the folder ``root``.
 
     After ``patience`` seconds the child writes where it stands to standard error; a little later it is killed.
+    ``max_kwargs_bytes`` is the size of the largest arguments of a trigger, encoded.
     """
 
     root: str
     file: str
     patience: float
+    max_kwargs_bytes: int
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):

@@ -205,6 +205,7 @@ class DagProcessor:
             self._notifier,
             root=self._folder.resolve(),
             limit=self._settings.dag_parse_timeout,
+            max_kwargs_bytes=self._settings.max_kwargs_bytes,
             defaults=DagDefaults(
                 is_paused=self._settings.dags_are_paused_at_creation,
                 max_active_runs=self._settings.max_active_runs_per_dag,

@@ -57,6 +57,7 @@ class FileReader:
         *,
         root: Path,
         limit: float,
+        max_kwargs_bytes: int,
         defaults: DagDefaults,
         encrypt: Encrypt,
         clock: Clock,
@@ -66,6 +67,7 @@ class FileReader:
         self._notifier = notifier
         self._root = root
         self._limit = limit
+        self._max_kwargs_bytes = max_kwargs_bytes
         self._defaults = defaults
         self._encrypt = encrypt
         self._clock = clock
@@ -78,7 +80,7 @@ class FileReader:
         if None not in before.values() and is_unchanged(digest):
             return Reading(stamps=before, digest=digest)
         started = self._clock.now().timestamp() * 1e9
-        result = await load_in_child(str(self._root), path, limit=self._limit)
+        result = await load_in_child(str(self._root), path, limit=self._limit, max_kwargs_bytes=self._max_kwargs_bytes)
         sources, after = await asyncio.to_thread(read_sources, self._root, sorted({path, *result.modules}))
         if not _is_stable(before, after, started=started):
             return Reading(stamps=after, is_stale=True)

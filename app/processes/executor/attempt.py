@@ -55,8 +55,10 @@ class Attempt:
     async def run(self, parent: WarmParent, may_start: Callable[[], Awaitable[bool]]) -> Outcome | Lost | None:
         """Fork, start once ``may_start`` (the record of it) allows, and follow the attempt to its end.
 
-        ``None`` if it was not allowed to start. Raises :class:`PipelineUnusable`.
+        ``None`` if it was not allowed to start. Raises :class:`PipelineUnusable`, and :class:`ParentGone` before
+        anything was recorded: a try begins once its code is there.
         """
+        await parent.wait_ready()
         ours, theirs = socket.socketpair()
         with theirs:
             allowed = asyncio.ensure_future(may_start())

@@ -101,10 +101,14 @@ class WarmParent:
         """Whether the process has ended or can no longer be spoken to."""
         return self.control.fileno() < 0
 
+    async def wait_ready(self) -> messages.Ready:
+        """Wait for the import; raises :class:`ParentGone` or :class:`PipelineUnusable`."""
+        self.used_at = time.monotonic()
+        return await asyncio.shield(self.ready)
+
     async def fork(self, end: socket.socket) -> TaskProcess:
         """Start an attempt that speaks over ``end``; raises :class:`ParentGone` or :class:`PipelineUnusable`."""
-        self.used_at = time.monotonic()
-        ready = await asyncio.shield(self.ready)
+        ready = await self.wait_ready()
         if ready.unforkable is not None:
             return await self._spawn(end)
         if self.gone:

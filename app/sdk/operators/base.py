@@ -130,13 +130,7 @@ class BaseOperator(Node, metaclass=_OperatorType):
         self.max_retry_delay = self._duration("max_retry_delay", max_retry_delay)
         self.trigger_rule = self._rule(trigger_rule)
         self.execution_timeout = self._duration("execution_timeout", execution_timeout)
-        if pool not in {None, "default_pool"}:
-            warnings.warn(
-                f"task {self.task_id!r}: pool {pool!r} is shown but limits nothing in this version of Tidegate; "
-                "max_active_tasks of the DAG does",
-                stacklevel=3,
-            )
-        self.pool = pool or "default_pool"
+        self.pool = self._pool(pool)
         self.pool_slots = self._whole("pool_slots", pool_slots, least=1)
         self.priority_weight = priority_weight
         self.queue = queue or "default"
@@ -244,6 +238,15 @@ class BaseOperator(Node, metaclass=_OperatorType):
                     warnings.warn(f"task {self.task_id!r}: {name} has no effect in Tidegate", stacklevel=4)
             elif name not in _QUIETLY_IGNORED:
                 raise TypeError(f"task {self.task_id!r}: {type(self).__name__} takes no argument {name!r}")
+
+    def _pool(self, pool: str | None) -> str:
+        if pool not in {None, "default_pool"}:
+            warnings.warn(
+                f"task {self.task_id!r}: pool {pool!r} is shown but limits nothing in this version of Tidegate; "
+                "max_active_tasks of the DAG does",
+                stacklevel=4,
+            )
+        return pool or "default_pool"
 
     def _whole(self, name: str, value: Any, *, least: int) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
