@@ -173,9 +173,19 @@ async def _store_posts(database: Database, posts: Sequence[NewPost]) -> list[Ans
         return await database.retrying_hot(lambda hot: _store_together(hot, posts))
     except (DataRefused, ConstraintViolated) as refused:
         if len(posts) == 1:
-            return [DataRefused(str(refused))]
+            return [await _last_word(database, posts[0], refused=refused)]
         middle = len(posts) // 2
         return [*await _store_posts(database, posts[:middle]), *await _store_posts(database, posts[middle:])]
+
+
+async def _last_word(database: Database, post: NewPost, *, refused: Exception) -> Answer:
+    """Why one post cannot be stored. An asset deleted while it was stored is not there the second time."""
+    if isinstance(refused, ConstraintViolated):
+        try:
+            return (await database.retrying_hot(lambda hot: _store_together(hot, [post])))[0]
+        except (DataRefused, ConstraintViolated) as again:
+            refused = again
+    return DataRefused(str(refused))
 
 
 async def _store_together(hot: HotConnection, posts: Sequence[NewPost]) -> list[Answer]:

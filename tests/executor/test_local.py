@@ -119,6 +119,12 @@ with DAG("isolated"):
         return len(state)
     one() >> two()
 
+with DAG("leaves_a_process"):
+    @task
+    def leave():
+        return subprocess.Popen(["sleep", "3600"]).pid
+    leave()
+
 with DAG("bash"):
     BashOperator(task_id="echo", bash_command="echo from bash; exit 0")
 """
@@ -216,6 +222,14 @@ async def test_no_state_leaks_between_attempts(database_url: str, executor_setti
         rows = await there.rows("SELECT value::text AS text FROM xcom ORDER BY task_id")
         assert run["state"] == "success"
         assert [row["text"] for row in rows] == ["1", "1"]
+
+
+async def test_what_a_task_left_running_ends_with_it(database_url: str, executor_settings: Settings) -> None:
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("leaves_a_process")
+        assert run["state"] == "success"
+        pid = int((await there.rows("SELECT value::text AS text FROM xcom"))[0]["text"])
+        await eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_a_stopping_executor_ends_its_processes_and_gives_back_the_rest(

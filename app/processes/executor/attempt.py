@@ -99,6 +99,8 @@ class Attempt:
             return Failed(error=f"execution_timeout of {limit:g} s exceeded; the process was ended")
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(process.exited), EXIT_GRACE)
+            # What the task left running in its process group ends with it; a daemon has a session of its own.
+            process.signal(signal.SIGKILL)
         return outcome
 
     async def _serve(self, frames: FrameStream) -> Outcome | None:
