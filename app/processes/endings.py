@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from app.kernel.telemetry import get_logger
 
 #: Longest that a process may take to clean up after its lease is lost, in seconds: longer than every limit within.
-CLEAN_UP_SECONDS = 20.0
+CLEAN_UP_SECONDS = 30.0
 #: Exit status of a process that could not clean up (EX_SOFTWARE of sysexits.h).
 GAVE_UP = 70
-_ASK_AGAIN = 1.0
+#: A pool takes ten seconds to let go of a connection whose server is mute; asked again before, it logs a defect.
+_ASK_AGAIN = 11.0
 
 _log = get_logger("host")
 

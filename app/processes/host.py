@@ -34,9 +34,7 @@ class Host:
 Serve = Callable[[Host], Awaitable[None]]
 
 
-async def host(
-    settings: Settings, dsn: str, *, job_type: str, serve: Serve, outlives_lease: bool = False
-) -> None:
+async def host(settings: Settings, dsn: str, *, job_type: str, serve: Serve, outlives_lease: bool = False) -> None:
     """Run ``serve`` as a process of ``job_type`` until SIGTERM or SIGINT.
 
     Unless it outlives its lease, it has to end once that is lost; if it does not in time, the process is ended.
