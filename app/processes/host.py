@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.endings import must_end
 from app.services.jobs import JobSession
 from app.store.database import Database
 from app.store.errors import DatabaseUnavailable
@@ -33,18 +34,27 @@ class Host:
 Serve = Callable[[Host], Awaitable[None]]
 
 
-async def host(settings: Settings, dsn: str, *, job_type: str, serve: Serve) -> None:
+async def host(settings: Settings, dsn: str, *, job_type: str, serve: Serve, outlives_lease: bool = False) -> None:
     """Run ``serve`` as a process of ``job_type`` until SIGTERM or SIGINT.
 
+    Unless it outlives its lease, it has to end once that is lost; if it does not in time, the process is ended.
     Waits for a database that is away, refuses a wrong schema with :class:`app.kernel.errors.WrongSchema`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with open_host(settings, dsn, job_type=job_type, stop=stop) as opened:
-        _log.info("started", action="started", job_type=job_type, job_id=opened.job.id)
-        await serve(opened)
+    with ExitStack() as ending:
+        async with open_host(settings, dsn, job_type=job_type, stop=stop) as opened:
+            _log.info("started", action="started", job_type=job_type, job_id=opened.job.id)
+            losing = asyncio.create_task(opened.job.lease_lost.wait(), name="lease-lost")
+            if not outlives_lease:
+                limit = must_end(f"the {job_type}", job_id=opened.job.id)
+                losing.add_done_callback(lambda task: None if task.cancelled() else ending.enter_context(limit))
+            try:
+                await serve(opened)
+            finally:
+                losing.cancel()
     _log.info("stopped", action="stopped", job_type=job_type)
 
 

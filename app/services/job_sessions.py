@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
@@ -139,8 +139,12 @@ class JobSession:
             self._lose()
             return True
         try:
-            async with asyncio.timeout(self.lease_seconds), self._database.session() as connection:
-                if await statements.hold_job_lock(connection, job_id=self.id):
+            async with AsyncExitStack() as stack:
+                # Only getting there has a limit: what is renewed afterwards has one for each heartbeat.
+                async with asyncio.timeout(self.lease_seconds):
+                    connection = await stack.enter_async_context(self._database.session())
+                    holds = await statements.hold_job_lock(connection, job_id=self.id)
+                if holds:
                     return await self._renew_while_connected(connection)
         except (StoreError, TimeoutError, OSError) as error:
             self._troubled(error)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -125,39 +125,31 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction on a SQLAlchemy connection."""
-        try:
+        with _translated():
             async with self._engine.begin() as connection:
                 yield connection
-        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
-            _raise_translated(error)
 
     @asynccontextmanager
     async def hot(self) -> AsyncIterator[HotConnection]:
         """A transaction on a bare asyncpg connection: for the hot statements only."""
-        try:
+        with _translated():
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
                 yield connection
-        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
-            _raise_translated(error)
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[HotConnection]:
         """A bare connection outside any transaction: each statement commits by itself, in one round trip, not three."""
-        try:
+        with _translated():
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
                 yield connection
-        except Exception as error:  # noqa: BLE001 (each is raised again, translated if it is ours)
-            _raise_translated(error)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[HotConnection]:
         """A connection of its own outside the pools, for LISTEN and session locks; closed on exit."""
-        try:
+        with _translated():
             connection = await asyncpg.connect(
                 self.dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=_SESSION
             )
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise translate(error) from error
         try:
             yield connection
         finally:
@@ -205,11 +197,24 @@ async def _again_on_conflict(open_transaction: Any, work: Callable[[Any], Awaita
     raise AssertionError("unreachable")
 
 
-def _raise_translated(error: Exception) -> None:
-    ours = translate(error)
-    if ours is error:
-        raise error
-    raise ours from error
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise errors as ours, except that a cancelled task stays cancelled whatever its connection met afterwards.
+
+    A cancelled statement makes the roll-back, or giving the connection back, fail. That failure would take the place of
+    the cancellation, and whoever waits for the end of the task would wait for ever.
+    """
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        yield
+    except Exception as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        ours = translate(error)
+        if ours is error:
+            raise
+        raise ours from error
 
 
 async def _keep_session(_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from app.store.database import Database
 from app.store.errors import DatabaseUnavailable
 from app.store.wakeups import Listener, Notifier
+from tests.services.proxy import Mode, Proxy
 from tests.waiting import eventually
 
 READERS = 5
@@ -80,3 +82,35 @@ async def test_wake_ups_go_on_after_one_that_could_not_be_sent(
             await eventually(lambda: near._trouble._troubles, what="its failure was told")
         near.poke("demand")
         await eventually(lambda: listener.wait(timeout=0.1), what="the next wake-up")
+
+
+@pytest.mark.parametrize("door", ["hot", "glance", "transaction"])
+async def test_who_is_cancelled_while_the_server_is_mute_stays_cancelled(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    """What the roll-back meets must not take the place of the cancellation: the task would go on for ever."""
+    monkeypatch.setattr("app.store.database.CONNECT_TIMEOUT", 0.5)
+    parts = urlsplit(database_url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    async with Proxy((parts.hostname, parts.port)) as proxy:
+        dsn = parts._replace(netloc=parts.netloc.replace(str(parts.port), str(proxy.port))).geturl()
+        async with await Database.connect(dsn, pool_size=1) as database:
+            there = asyncio.Event()
+
+            async def work() -> None:
+                async with getattr(database, door)() as connection:
+                    there.set()
+                    statement = "SELECT pg_sleep(600)"
+                    await connection.execute(text(statement) if door == "transaction" else statement)
+
+            working = asyncio.create_task(work())
+            await there.wait()
+            await proxy.set_mode(Mode.MUTE)
+            await asyncio.sleep(0.2)  # The statement is on its way; that it was sent cannot be seen from here.
+            working.cancel()
+            if door == "transaction":
+                await proxy.drop_connections()
+            await asyncio.wait([working], timeout=30)
+            await proxy.set_mode(Mode.PASS)
+            assert working.cancelled()

@@ -71,6 +71,21 @@ async def test_a_session_outlives_its_connection(database: Database, world: Worl
         assert not job.lease_lost.is_set()
 
 
+async def test_a_lease_that_was_reconnected_keeps_its_connection(
+    database: Database, world: World, settings: Settings
+) -> None:
+    """The limit of getting a connection is none for keeping it."""
+    brief = load_settings(home=settings.home, database_url=settings.database_url, heartbeat_interval=0.5)
+    async with JobSession.open(database, "scheduler", brief, patient=True) as job:
+        held = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND pid <> $2"
+        first = await world.value("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1", job.id)
+        await world.value("SELECT pg_terminate_backend($1)", first)
+        second = await eventually(lambda: world.value(held, job.id, first))
+        until = time.monotonic() + 3 * brief.lease_seconds
+        await eventually(lambda: job.confirmed_at > until)
+        assert await world.value(held, job.id, first) == second
+
+
 @asynccontextmanager
 async def locked_out(database: Database, world: World, job: JobSession) -> AsyncIterator[None]:
     """A lock held by a stranger keeps the session from being confirmed, as an absent server does."""

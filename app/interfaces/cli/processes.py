@@ -60,4 +60,4 @@ def api_server(
     from app.interfaces.cli.running import run_process
     from app.interfaces.http.process import serve
 
-    run_process("api_server", serve, api_host=host, api_port=port)
+    run_process("api_server", serve, outlives_lease=True, api_host=host, api_port=port)

@@ -19,10 +19,11 @@ from app.processes.host import Serve, host
 _log = get_logger("settings")
 
 
-def run_process(job_type: str, serve: Serve, **overrides: object) -> None:
+def run_process(job_type: str, serve: Serve, *, outlives_lease: bool = False, **overrides: object) -> None:
     """Run one process of the service until it is asked to end."""
     settings = begin(**overrides)
-    run_loop(host(settings, database_url(settings), job_type=job_type, serve=serve))
+    work = host(settings, database_url(settings), job_type=job_type, serve=serve, outlives_lease=outlives_lease)
+    run_loop(work)
 
 
 def begin(**overrides: object) -> Settings:

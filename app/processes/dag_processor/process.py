@@ -6,6 +6,7 @@ import asyncio
 
 from app.kernel.telemetry import get_logger
 from app.processes.dag_processor.processor import DagProcessor, prepare_folder
+from app.processes.endings import end_tasks
 from app.processes.host import Host
 from app.services.secrets import load_keys
 
@@ -32,6 +33,4 @@ async def serve(host: Host) -> None:
         if host.job.lease_lost.is_set():
             _log.error("the lease is lost; ending", action="lease_lost", job_id=host.job.id)
     finally:
-        for task in (working, *endings):
-            task.cancel()
-        await asyncio.gather(working, *endings, return_exceptions=True)
+        await end_tasks((working, *endings))

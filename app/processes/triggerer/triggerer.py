@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 
 from app.kernel.clock import Clock, SystemClock
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.endings import end_tasks, must_end
 from app.processes.triggerer.committer import Committer
 from app.processes.triggerer.messages import Configure
 from app.processes.triggerer.runner import RunnerKey, RunnerProcess
@@ -110,7 +112,11 @@ class _Lease:
         self.supervisor: Supervisor
 
     async def serve(self, stop: asyncio.Event, hurry: asyncio.Event) -> None:
-        """Claim and run triggers until ``stop`` or the end of the lease."""
+        """Claim and run triggers until ``stop`` or the end of the lease; if it is lost, for a limited time longer."""
+        with ExitStack() as ending:
+            await self._serve(stop, hurry, ending)
+
+    async def _serve(self, stop: asyncio.Event, hurry: asyncio.Event, ending: ExitStack) -> None:
         async with asyncio.TaskGroup() as group:
             self.runners = Runners(
                 group,
@@ -138,12 +144,12 @@ class _Lease:
             await _first(stop.wait(), self.job.lease_lost.wait())
             claiming.cancel()
             if self.job.lease_lost.is_set():
+                ending.enter_context(must_end("the triggerer", job_id=self.job.id))
                 self.supervisor.is_closing = True
                 await self._end_runners(hurry)
             else:
                 await self._stop_cleanly(hurry)
-            for task in (*others, *self._reporting):
-                task.cancel()
+            await end_tasks((claiming, *others, *self._reporting))
 
     # ----------------------------------------------------------------------------------------------- the end
 
