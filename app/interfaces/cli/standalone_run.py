@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
-from app.kernel.errors import TidegateError
+from app.interfaces.cli.standalone_checks import made_folder
 from app.kernel.home import stored_secret
 from app.kernel.settings import PREFIX, Settings
 from app.kernel.telemetry import get_logger
@@ -29,25 +27,11 @@ _log = get_logger("standalone")
 READY_LIMIT = 60.0
 
 
-class PortTaken(TidegateError):
-    """Another program listens on {host}:{port}. Choose another port with --port or TIDEGATE_API_PORT."""
-
-
-class AddressUnusable(TidegateError):
-    """The API cannot listen on {host}:{port}: {reason}. Name an address of this machine with --host or
-    TIDEGATE_API_HOST, and a port with --port or TIDEGATE_API_PORT."""
-
-
-class FolderUnusable(TidegateError):
-    """The pipelines folder {folder} cannot be made or read: {reason}. Name another one with --dags or
-    TIDEGATE_DAGS_FOLDER."""
-
-
 class Standalone:
-    """One run of the command."""
+    """One run of the command; the API listens on ``port``."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._port = _usable_port(settings.api_host, settings.api_port)
+    def __init__(self, settings: Settings, *, port: int) -> None:
+        self._port = port
         self._settings = settings
         self._stop = asyncio.Event()
         self._console = Console(stderr=False, highlight=False)
@@ -56,7 +40,7 @@ class Standalone:
         """Start everything, keep it running until SIGINT or SIGTERM, end everything."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        if _made_folder(self._settings.pipelines_folder):
+        if made_folder(self._settings.pipelines_folder):
             self._say(f"Made the pipelines folder {self._settings.pipelines_folder}, which was not there")
         password, password_file = self._admin_password()
         load_keys(self._settings)
@@ -141,32 +125,6 @@ async def _answers(url: str) -> None:
             except (aiohttp.ClientError, TimeoutError):
                 await asyncio.sleep(0.1)
     _log.warning("the API does not answer yet", action="not_ready", waited=READY_LIMIT)
-
-
-def _usable_port(host: str, port: int) -> int:
-    """``port``, or a free one for 0. Looks at it as the API server will, so that this one need not fail in the end."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        with socket.create_server((host, port), family=family) as probe:
-            return int(probe.getsockname()[1])
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortTaken(host=host, port=port) from error
-        raise AddressUnusable(host=host, port=port, reason=error.strerror or error) from error
-    except ValueError as error:  # a name that cannot be written in the domain name system
-        raise AddressUnusable(host=host, port=port, reason=error) from error
-
-
-def _made_folder(folder: Path) -> bool:
-    """Whether the folder had to be made. Raises :class:`FolderUnusable`."""
-    try:
-        if folder.is_dir():
-            os.scandir(folder).close()
-            return False
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderUnusable(folder=folder, reason=error.strerror or error) from error
-    return True
 
 
 def _spoken_host(host: str) -> str:
