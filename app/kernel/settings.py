@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -51,9 +51,38 @@ def _absolute(path: Path) -> Path:
 
 Folder = Annotated[Path, AfterValidator(_absolute)]
 
+_EXAMPLE = "postgresql://user:password@host:5432/database"
+_SCHEMES = ("postgresql", "postgres")
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+
+def _postgresql_url(secret: SecretStr) -> SecretStr:
+    """Refuse what is no URL of a PostgreSQL. No part of it is told: it holds a password, perhaps in the wrong place."""
+    try:
+        parts = urlsplit(secret.get_secret_value())
+        ports = [place.rpartition("]")[2].partition(":")[2] for place in parts.netloc.rpartition("@")[2].split(",")]
+        modes = parse_qs(parts.query).get("sslmode", [])
+    except ValueError:
+        raise ValueError(f"it is no URL; one looks like {_EXAMPLE}") from None
+    if parts.scheme not in _SCHEMES or not secret.get_secret_value().startswith(f"{parts.scheme}://"):
+        raise ValueError(f"it must begin with postgresql://, as in {_EXAMPLE}")
+    if not all(port == "" or (port.isascii() and port.isdigit() and 0 < int(port) < 65536) for port in ports):
+        raise ValueError(
+            f"its port must be a number from 1 to 65535, as in {_EXAMPLE} (characters such as / @ : in a password are "
+            "written as %2F %40 %3A)"
+        )
+    if not set(modes) <= set(_SSL_MODES):
+        raise ValueError(f"its sslmode must be one of {', '.join(_SSL_MODES)}")
+    return secret
+
+
+PostgresqlUrl = Annotated[SecretStr, AfterValidator(_postgresql_url)]
+
 
 def _setting(default: Any, description: str, unit: str = "", **limits: Any) -> Any:
     extra: dict[str, Any] = {"unit": unit}
+    if unit in {"s", "days"}:
+        limits["allow_inf_nan"] = False
     return Field(default=default, description=description, json_schema_extra=extra, **limits)
 
 
@@ -71,7 +100,7 @@ class Settings(BaseSettings):
     dags_folder: Folder | None = _setting(
         None, "Folder whose pipeline files are loaded; by default `dags` under the home"
     )
-    database_url: SecretStr | None = _setting(
+    database_url: PostgresqlUrl | None = _setting(
         None, "URL of a PostgreSQL server (15 or later); without it an embedded one runs under the home"
     )
     postgres_bin: Folder | None = _setting(
@@ -182,9 +211,7 @@ def variable(name: str) -> str:
 
 def secret_variables() -> frozenset[str]:
     """Variables that no child running user code may see."""
-    return frozenset(
-        variable(name) for name, field in Settings.model_fields.items() if SecretStr in _types(field.annotation)
-    )
+    return frozenset(variable(name) for name, field in Settings.model_fields.items() if _is_secret(field.annotation))
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str | None]:
@@ -207,11 +234,32 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{variable(str(problem['loc'][0])) if problem['loc'] else 'settings'}: {problem['msg']}"
-            for problem in error.errors(include_url=False, include_input=False)
-        )
-        raise SettingsError(problems=problems) from None
+        raise _wrong(error) from None
+
+
+def with_overrides(settings: Settings, **overrides: Any) -> Settings:
+    """``settings`` with other values in place of theirs; None means not given. Raises :class:`SettingsError`."""
+    given = {name: value for name, value in overrides.items() if value is not None}
+    if not given:
+        return settings
+    try:
+        return Settings.model_validate({**settings.model_dump(), **given})
+    except ValidationError as error:
+        raise _wrong(error) from None
+
+
+def _wrong(error: ValidationError) -> SettingsError:
+    """Names each wrong variable, but tells no value."""
+    problems = "; ".join(
+        f"{variable(str(problem['loc'][0])) if problem['loc'] else 'settings'}: "
+        f"{problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors(include_url=False, include_input=False)
+    )
+    return SettingsError(problems=problems)
+
+
+def _is_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(_is_secret(part) for part in get_args(annotation))
 
 
 def _types(annotation: Any) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 ::
 
     DeclarationError (ValueError)      a DAG, task or schedule is declared wrongly; an import error of its file
+    ├── DuplicateDagId
     ├── DuplicateTaskId
     └── DependencyCycle
     TaskControl                        how user code ends its own attempt
@@ -21,6 +22,14 @@ from app.domain.specs import LocatedError
 
 class DeclarationError(ValueError):
     """A DAG, task or schedule is declared in a way that cannot work."""
+
+
+class DuplicateDagId(DeclarationError):
+    """Two DAGs of a file have one id; ``line`` is where the second is made, if that is known."""
+
+    def __init__(self, message: str, *, line: int | None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class DuplicateTaskId(DeclarationError):

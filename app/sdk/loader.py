@@ -27,7 +27,7 @@ from typing import Any
 from app.domain.specs import LoadResult, LocatedError
 from app.sdk import compatibility
 from app.sdk.dag import DAG
-from app.sdk.errors import PipelineError
+from app.sdk.errors import DuplicateDagId, PipelineError
 from app.sdk.load_errors import located, refuse_oversize
 from app.sdk.module_files import files_of, is_below, loaded_modules
 from app.sdk.scopes import fresh_declarations
@@ -92,7 +92,8 @@ def load_pipeline(root: str | Path, relative_path: str) -> LoadedFile:
             module = _import_entry(loaded)
             loaded.dags = _own_dags(loaded, made, module)
         except BaseException as error:  # noqa: BLE001 - a pipeline file may raise anything; it becomes a value
-            loaded.error = located(error, root=folder, file=relative_path)
+            line = error.line if isinstance(error, DuplicateDagId) else None
+            loaded.error = located(error, root=folder, file=relative_path, line=line)
             loaded.dags = {}
     loaded.warnings = (*loaded.warnings, *_own_warnings(caught, folder))[:_MOST_WARNINGS]
     entry = folder / relative_path
@@ -264,7 +265,8 @@ def _own_dags(loaded: LoadedFile, made: list[DAG], module: ModuleType) -> dict[s
             continue
         if dag.dag_id in own:
             first, second = line_of(own[dag.dag_id], entry), line_of(dag, entry)
-            raise ValueError(f"two DAGs of this file are called {dag.dag_id!r} (lines {first} and {second})")
+            said = f"two DAGs of this file are called {dag.dag_id!r} (lines {first} and {second})"
+            raise DuplicateDagId(said, line=second)
         own[dag.dag_id] = dag
     return own
 

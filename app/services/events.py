@@ -12,7 +12,15 @@ import msgspec
 from app.domain.deliveries import Delivery, DeliveryItem, Position, Refusal, Resolution, Verdict
 from app.domain.specs import AssetKey
 from app.services.deliveries import store_batch
-from app.services.posting import AssetNotFound, EventPoster, IdempotencyConflict, PostedEvent, body_digest, post_event
+from app.services.posting import (
+    AssetNotFound,
+    EventPoster,
+    IdempotencyConflict,
+    NotStoredYet,
+    PostedEvent,
+    body_digest,
+    post_event,
+)
 from app.services.recording import message_identity, record
 from app.store import events as statements
 from app.store.database import Connection, HotConnection
@@ -24,6 +32,7 @@ __all__ = [
     "DeliveryItem",
     "EventPoster",
     "IdempotencyConflict",
+    "NotStoredYet",
     "OutletRefused",
     "OutletStored",
     "Position",

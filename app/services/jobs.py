@@ -19,6 +19,8 @@ __all__ = ["Health", "JobHealth", "JobSession", "end_silent", "fence_dead_owners
 
 #: Leases without a heartbeat after which a process that owns nothing is on record as ended.
 _SILENT_LEASES = 10
+#: Longest that health waits for the database, in seconds.
+HEALTH_LIMIT = 2.0
 JOB_TYPES = ("scheduler", "triggerer", "dag_processor", "api_server")
 
 
@@ -89,10 +91,13 @@ async def retire(database: Database, notifier: Notifier, job_id: int) -> None:
         notifier.poke("triggers")
 
 
-async def health(database: Database, settings: Settings) -> dict[str, JobHealth]:
-    """Health by job type, judged by progress: healthy while some process of the type made progress within its lease."""
-    async with database.glance() as hot:
-        rows = await statements.unended_jobs(hot)
+async def health(database: Database, settings: Settings, *, limit: float = HEALTH_LIMIT) -> dict[str, JobHealth]:
+    """Health by job type, judged by progress: healthy while some process of the type made progress within its lease.
+
+    Raises :class:`app.store.errors.DatabaseUnavailable` if the database does not tell within ``limit`` seconds, however
+    busy this process's own connections are.
+    """
+    rows = await database.glance_aside(statements.unended_jobs, limit=limit)
     return {
         job_type: _judge(job_type, [row for row in rows if row.job_type == job_type], lease=settings.lease_seconds)
         for job_type in JOB_TYPES

@@ -16,7 +16,7 @@ from app.kernel.errors import AlreadyExists, NotFound
 from app.services.recording import record
 from app.store import events as statements
 from app.store.database import Database, HotConnection
-from app.store.errors import ConstraintViolated, DataRefused
+from app.store.errors import ConstraintViolated, DatabaseUnavailable, DataRefused
 from app.store.events import EventRow, IdempotencyRow
 from app.store.wakeups import Notifier
 
@@ -30,6 +30,11 @@ class IdempotencyConflict(AlreadyExists):
 
 class AssetNotFound(NotFound):
     """There is no active asset {asset_id}."""
+
+
+class NotStoredYet(DatabaseUnavailable):
+    """The database did not confirm the event in time. It may still be stored; repeating the request is safe with the
+    same Idempotency-Key, and without one may make a second event."""
 
 
 class NewPost(msgspec.Struct, frozen=True, kw_only=True):

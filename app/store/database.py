@@ -15,7 +15,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.kernel.errors import UnsupportedDatabase
-from app.store.errors import Conflict, DatabaseUnavailable, translate
+from app.store.errors import CONNECT_ERRORS, Conflict, DatabaseUnavailable, translate, translate_connecting
 
 Result = TypeVar("Result")
 #: A connection in a transaction, as the services see it.
@@ -58,16 +58,27 @@ class Database:
     matters; both commit on a clean exit and roll back otherwise, and both raise the errors of ``app.store.errors``.
     """
 
-    def __init__(self, dsn: str, engine: AsyncEngine, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        engine: AsyncEngine,
+        pool: asyncpg.Pool[Any],
+        *,
+        open_connection: Callable[[], Awaitable[asyncpg.Connection[Any]]],
+    ) -> None:
         self.dsn = dsn
         self._engine = engine
         self._pool = pool
+        self._open = open_connection
+        self._aside: asyncpg.Connection[Any] | None = None
+        self._aside_lock = asyncio.Lock()
 
     @classmethod
     async def connect(cls, dsn: str, *, pool_size: int = 8, application_name: str = "tidegate") -> Database:
         """Open the pools and check the server.
 
-        Raises :class:`DatabaseUnavailable`, :class:`PoolerRefused` or :class:`ServerTooOld`.
+        Raises :class:`DatabaseUnavailable`, :class:`app.store.errors.DatabaseRefused`, :class:`PoolerRefused` or
+        :class:`ServerTooOld`.
         """
         session = {**_SESSION, "application_name": application_name}
 
@@ -78,8 +89,8 @@ class Database:
 
         try:
             probe = await open_connection()
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise translate(error) from error
+        except CONNECT_ERRORS as error:
+            raise translate_connecting(error) from error
         try:
             await _check_server(probe)
         finally:
@@ -106,10 +117,12 @@ class Database:
             # We hold no session state on these connections; the default reset costs a round trip per use.
             reset=_keep_session,
         )
-        return cls(dsn, engine, pool)
+        return cls(dsn, engine, pool, open_connection=open_connection)
 
     async def close(self) -> None:
         """Close every connection. Bounded: connections that do not end by themselves are cut."""
+        if self._aside is not None:
+            self._aside.terminate()
         await self._engine.dispose()
         try:
             await asyncio.wait_for(self._pool.close(), 5)
@@ -141,15 +154,42 @@ class Database:
         """A bare connection outside any transaction: each statement commits by itself, in one round trip, not three."""
         with _translated():
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
-                yield connection
+                try:
+                    yield connection
+                except asyncio.CancelledError:
+                    # The pool would first wait for the server to confirm that it gave up; it may be frozen.
+                    connection.terminate()
+                    raise
+
+    async def glance_aside(self, look: Callable[[HotConnection], Awaitable[Result]], *, limit: float) -> Result:
+        """``look`` on a connection kept for this alone, so that it never waits for the pool; in ``limit`` seconds.
+
+        Raises :class:`DatabaseUnavailable` if the server does not answer in time. One look at a time: callers queue
+        within their limit.
+        """
+        with _translated():
+            async with asyncio.timeout(limit), self._aside_lock:
+                connection = self._aside
+                if connection is None or connection.is_closed():
+                    connection = self._aside = await self._open()
+                try:
+                    return await look(connection)
+                except BaseException:
+                    # Whatever it was, the next look begins anew; and nobody waits for a frozen server's confirmation.
+                    connection.terminate()
+                    raise
+        raise AssertionError("unreachable")
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[HotConnection]:
         """A connection of its own outside the pools, for LISTEN and session locks; closed on exit."""
         with _translated():
-            connection = await asyncpg.connect(
-                self.dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=_SESSION
-            )
+            try:
+                connection = await asyncpg.connect(
+                    self.dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=_SESSION
+                )
+            except CONNECT_ERRORS as error:
+                raise translate_connecting(error) from error
         try:
             yield connection
         finally:

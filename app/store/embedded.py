@@ -31,7 +31,7 @@ from app.kernel.errors import EmbeddedDatabaseError
 from app.kernel.home import HomeLock, prepare_home, stored_secret
 from app.kernel.settings import Settings
 from app.store.binaries import Account, account_for, find_binaries, reachable_binaries
-from app.store.postmaster import STOP_STEPS, clear_sockets, pid_file, read_postmaster, runs_on, stop_leftover
+from app.store.postmaster import HURRIED_STOP_STEPS, clear_sockets, pid_file, read_postmaster, runs_on, stop_leftover
 
 USER = "tidegate"
 DATABASE = "tidegate"
@@ -118,7 +118,7 @@ class EmbeddedPostgres:
         """End the server: fast shutdown first, then harder. Does nothing if it does not run."""
         process, self._process = self._process, None
         if process is not None:
-            for number, patience in STOP_STEPS:
+            for number, patience in HURRIED_STOP_STEPS:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(number)
                 if await _ended(process, patience):
@@ -395,5 +395,5 @@ async def _ended(process: subprocess.Popen[bytes], patience: float) -> bool:
         if loop.time() > deadline:
             return False
         await asyncio.sleep(pause)
-        pause = min(pause * 2, 0.25)
+        pause = min(pause * 2, 0.25, patience / 25)
     return True

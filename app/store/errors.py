@@ -4,6 +4,7 @@
 
     StoreError
     ├── DatabaseUnavailable   the server is away, ends our session or cannot work now: wait and try again
+    ├── DatabaseRefused       the server is there and refuses us: a person must change the setting or the server
     ├── Conflict              deadlock or serialization failure: run the same transaction again
     ├── DataRefused           a value the database cannot hold: the culprit must be isolated
     └── ConstraintViolated    an invariant of the schema was about to be broken; ``constraint`` names it
@@ -12,6 +13,8 @@ Anything else passes through unchanged: it is a defect and should be seen as one
 """
 
 from __future__ import annotations
+
+import ssl
 
 import asyncpg
 from sqlalchemy.exc import DBAPIError
@@ -25,6 +28,10 @@ class StoreError(DatabaseError):
 
 class DatabaseUnavailable(StoreError):
     """The database cannot be reached right now."""
+
+
+class DatabaseRefused(StoreError):
+    """The database refuses the connection: {reason}. Correct TIDEGATE_DATABASE_URL, or what the server allows."""
 
 
 class Conflict(StoreError):
@@ -69,6 +76,41 @@ def translate(error: BaseException) -> BaseException:
     if state.startswith(("22", "54")) or isinstance(cause, asyncpg.DataError):
         return DataRefused(text)
     return error
+
+
+#: What opening a connection can meet.
+CONNECT_ERRORS = (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+#: Refusals that waiting does not cure: authorization (28), no such database, no right to connect or to create, an
+#: unknown or wrong parameter in the URL.
+_REFUSALS = {"3D000", "42501", "42704", "22023"}
+
+
+def translate_connecting(error: BaseException) -> BaseException:
+    """Like :func:`translate`, for what opening a connection or migrating met: tells what to do about it."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    cause = cause.__cause__ if isinstance(cause.__cause__, asyncpg.PostgresError) else cause
+    state = getattr(cause, "sqlstate", None) or ""
+    if state in _REFUSALS or state.startswith("28"):
+        return DatabaseRefused(reason=cause)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return DatabaseRefused(reason=f"its certificate is not trusted, {cause.verify_message}")
+    if isinstance(cause, asyncpg.exceptions.ClientConfigurationError):
+        return DatabaseRefused(reason=cause)
+    if isinstance(cause, ValueError):  # its text may hold a part of the URL, and that of a password
+        return DatabaseRefused(reason="TIDEGATE_DATABASE_URL is not well-formed")
+    ours = translate(error)
+    if isinstance(ours, DatabaseUnavailable):
+        return DatabaseUnavailable(f"The database cannot be reached, or not now: {_said(cause)}. {_IS_IT_THERE}")
+    return ours
+
+
+_IS_IT_THERE = "Does the server run, and does TIDEGATE_DATABASE_URL name it?"
+
+
+def _said(cause: BaseException) -> str:
+    if isinstance(cause, TimeoutError) and not str(cause):
+        return "it did not answer in time"
+    return " ".join(str(cause).split()).rstrip(".") or type(cause).__name__
 
 
 def _is_misuse(cause: BaseException) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.kernel.errors import WrongSchema
-from app.store.errors import translate
+from app.store.errors import CONNECT_ERRORS, translate_connecting
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -47,7 +48,8 @@ async def upgrade(dsn: str, revision: str = "head") -> str:
     """Migrate up to ``revision``; returns the revision reached. Does nothing if the database is there already.
 
     All or nothing, under a lock. Raises :class:`WrongSchema` if the database is ahead of this version,
-    :class:`app.store.errors.DatabaseUnavailable` if it cannot be reached.
+    :class:`app.store.errors.DatabaseUnavailable` if it cannot be reached, :class:`app.store.errors.DatabaseRefused` if
+    it lets us not in or not create tables.
     """
     found = await current_revision(dsn)
     if found is not None:
@@ -86,8 +88,8 @@ async def current_revision(dsn: str) -> str | None:
             return found
         finally:
             await connection.close()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise translate(error) from error
+    except CONNECT_ERRORS as error:
+        raise translate_connecting(error) from error
 
 
 def open_engine(dsn: str) -> AsyncEngine:
@@ -112,8 +114,8 @@ async def _run(dsn: str, step: Any) -> None:
             # Not in env.py alone: alembic keeps its context in the process, so two on one loop must not mix.
             await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
             await connection.run_sync(run)
-    except (OSError, TimeoutError) as error:
-        raise translate(error) from error
+    except (OSError, DBAPIError) as error:
+        raise translate_connecting(error) from error
     finally:
         await engine.dispose()
 

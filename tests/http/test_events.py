@@ -61,7 +61,10 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"name": "orders", "unknown": 1}, 422, "not permitted"),
     ({"uri": "airflow://x"}, 422, "reserved"),
     ({"name": " "}, 404, "no asset"),
-    ({"name": "\0"}, 422, "0x00"),
+    ({"name": "p0\x006"}, 422, "it holds a NUL character"),
+    ({"uri": "x://\0"}, 422, "it holds a NUL character"),
+    ({"asset_id": True}, 422, "a valid integer"),
+    ({"asset_id": 1.0}, 422, "a valid integer"),
 ]
 
 

@@ -56,7 +56,6 @@ async def test_an_outage_is_told_and_passes(settings: Settings, server: Embedded
         first_job = host.job.id
         await server.stop()
         await told(client)
-        await eventually(host.job.lease_lost.is_set, what="the lease is lost")
 
         await server.start()
 
@@ -64,10 +63,10 @@ async def test_an_outage_is_told_and_passes(settings: Settings, server: Embedded
             health = (await client.get(HEALTH)).json()
             return bool(health["api_server"]["status"] == "healthy")
 
-        await eventually(healthy, what="the API server is registered again")
+        await eventually(healthy, what="the API server works again")
         async with host.database.hot() as hot:
-            jobs = await hot.fetch("SELECT id FROM job WHERE ended_at IS NULL AND id <> $1", first_job)
-        assert len(jobs) == 1
+            jobs = await hot.fetch("SELECT id FROM job WHERE ended_at IS NULL")
+        assert [job["id"] for job in jobs] == [first_job]
         for _ in range(2 * settings.database_pool_size):
             # Connections of before the outage are found dead and replaced.
             await eventually(lambda: posts(client), what="an event is stored")

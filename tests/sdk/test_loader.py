@@ -155,7 +155,7 @@ def test_names_that_would_hide_ours(name: str, write: Write, load: Load) -> None
         ("import missing_module", 1, "No module named 'missing_module'"),
         ("def f():\n    1 / 0\nf()", 2, "ZeroDivisionError"),
         ("from app.sdk import DAG\n\nDAG('a b')", 3, "only letters"),
-        ("from app.sdk import DAG\nDAG('d')\nDAG('d')", None, "two DAGs of this file are called 'd' (lines 2 and 3)"),
+        ("from app.sdk import DAG\nDAG('d')\nDAG('d')", 3, "two DAGs of this file are called 'd' (lines 2 and 3)"),
         ("from app.sdk import *\nwith DAG('d'):\n  a = EmptyOperator(task_id='a')\n  a >> a", 2, "DAG 'd': tasks"),
         ("class E(Exception):\n  def __str__(self): raise self\nraise E", 3, "cannot be made"),
         ("def f(): f()\nf()", 1, "RecursionError"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -54,5 +54,18 @@ def run() -> None:
     try:
         root(prog_name="tidegate")
     except (TidegateError, WatcherError) as error:
-        Console(stderr=True, highlight=False, markup=False).print(f"error: {error}", soft_wrap=True)
-        sys.exit(1)
+        _tell(error)
+    except ExceptionGroup as group:
+        expected, others = group.split((TidegateError, WatcherError))
+        if expected is None or others is not None:
+            raise
+        _tell(_first(expected))
+
+
+def _tell(error: BaseException) -> NoReturn:
+    Console(stderr=True, highlight=False, markup=False).print(f"error: {error}", soft_wrap=True)
+    sys.exit(1)
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -12,7 +12,7 @@ import uvloop
 
 from app.interfaces.cli.context import database_url
 from app.kernel.children import PARENT_VARIABLE, die_with_parent
-from app.kernel.settings import Settings, load_settings, unknown_variables
+from app.kernel.settings import Settings, load_settings, unknown_variables, with_overrides
 from app.kernel.telemetry import configure_logging, get_logger
 from app.processes.host import Serve, host
 
@@ -33,7 +33,7 @@ def begin(**overrides: object) -> Settings:
         # A member of `standalone`: end in order when that is gone.
         die_with_parent(signal.SIGTERM)
         del os.environ[PARENT_VARIABLE]
-    settings = overridden(load_settings(), **overrides)
+    settings = with_overrides(load_settings(), **overrides)
     configure_logging(level=settings.log_level, style=settings.log_format)
     if not is_member:
         warn_of_unknown_variables()
@@ -51,11 +51,3 @@ def run_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run ``work`` on a loop of the main thread."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)
-
-
-def overridden(settings: Settings, **overrides: object) -> Settings:
-    """``settings`` with the options that were given on the command line, validated like the rest."""
-    given = {name: value for name, value in overrides.items() if value is not None}
-    if not given:
-        return settings
-    return Settings.model_validate({**settings.model_dump(), **given})

@@ -29,14 +29,18 @@ def standalone(
     ] = None,
 ) -> None:
     """Start database, scheduler, dag processor, triggerer and API; Ctrl-C stops them all."""
-    from app.interfaces.cli.running import overridden, warn_of_unknown_variables
-    from app.interfaces.cli.standalone_run import Standalone
+    from app.interfaces.cli.standalone_checks import usable_port
     from app.kernel.home import HomeLock
-    from app.kernel.settings import load_settings
+    from app.kernel.settings import load_settings, with_overrides
     from app.kernel.telemetry import configure_logging
 
-    settings = overridden(load_settings(), dags_folder=dags, api_host=host, api_port=port, home=home)
+    settings = with_overrides(load_settings(), dags_folder=dags, api_host=host, api_port=port, home=home)
     configure_logging(level=settings.log_level, style=settings.log_format)
-    warn_of_unknown_variables()
     with HomeLock(settings.home):
-        asyncio.run(Standalone(settings).run())
+        port = usable_port(settings.api_host, settings.api_port)
+        # Only now: these imports take seconds on a busy machine.
+        from app.interfaces.cli.running import warn_of_unknown_variables
+        from app.interfaces.cli.standalone_run import Standalone
+
+        warn_of_unknown_variables()
+        asyncio.run(Standalone(settings, port=port).run())

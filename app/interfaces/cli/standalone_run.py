@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
-from app.kernel.errors import TidegateError
+from app.interfaces.cli.standalone_checks import made_folder
 from app.kernel.home import stored_secret
 from app.kernel.settings import PREFIX, Settings
 from app.kernel.telemetry import get_logger
@@ -28,15 +27,11 @@ _log = get_logger("standalone")
 READY_LIMIT = 60.0
 
 
-class PortTaken(TidegateError):
-    """Another program listens on {host}:{port}. Choose another port with --port or TIDEGATE_API_PORT."""
-
-
 class Standalone:
-    """One run of the command."""
+    """One run of the command; the API listens on ``port``."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._port = settings.api_port or _free_port(settings.api_host)
+    def __init__(self, settings: Settings, *, port: int) -> None:
+        self._port = port
         self._settings = settings
         self._stop = asyncio.Event()
         self._console = Console(stderr=False, highlight=False)
@@ -45,8 +40,8 @@ class Standalone:
         """Start everything, keep it running until SIGINT or SIGTERM, end everything."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        _refuse_taken_port(self._settings.api_host, self._port)
-        self._settings.pipelines_folder.mkdir(parents=True, exist_ok=True)
+        if made_folder(self._settings.pipelines_folder):
+            self._say(f"Made the pipelines folder {self._settings.pipelines_folder}, which was not there")
         password, password_file = self._admin_password()
         load_keys(self._settings)
         async with self._database() as dsn:
@@ -130,25 +125,6 @@ async def _answers(url: str) -> None:
             except (aiohttp.ClientError, TimeoutError):
                 await asyncio.sleep(0.1)
     _log.warning("the API does not answer yet", action="not_ready", waited=READY_LIMIT)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket(_family(host)) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def _refuse_taken_port(host: str, port: int) -> None:
-    with socket.socket(_family(host)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise PortTaken(host=host, port=port) from error
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _spoken_host(host: str) -> str:

@@ -11,10 +11,14 @@ from starlette.responses import Response
 from app.interfaces.http.answers import problem
 from app.interfaces.http.tokens import NotAuthenticated
 from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
+from app.kernel.telemetry import get_logger
+from app.services.events import NotStoredYet
 from app.services.versions import UnusableVersion
 from app.store.errors import Conflict, ConstraintViolated, DatabaseUnavailable, DataRefused
 from app.store.listings.paging import UnknownOrder
 from watchers.errors import PayloadRefused
+
+_log = get_logger("api")
 
 #: Longest echo of a refused input, in characters.
 ECHO_LIMIT = 200
@@ -28,9 +32,9 @@ _STATUS: dict[type[Exception], int] = {
     UnusableVersion: 409,
     UnknownOrder: 400,
     PayloadRefused: 422,
-    DataRefused: 422,
     ConstraintViolated: 409,
 }
+_UNSTORABLE = "a value in this request cannot be kept or looked for: it holds a NUL character, or is too large"
 _AWAY: dict[type[Exception], str] = {
     DatabaseUnavailable: "the database is away; try again",
     Conflict: "too many requests change the same thing; try again",
@@ -43,6 +47,8 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _answer(status))
     for kind, detail in _AWAY.items():
         app.add_exception_handler(kind, _try_again(detail))
+    app.add_exception_handler(NotStoredYet, _try_again(None))
+    app.add_exception_handler(DataRefused, _refused_value)
     app.add_exception_handler(NotAuthenticated, _unauthenticated)
     app.add_exception_handler(RequestValidationError, _invalid)
 
@@ -55,9 +61,14 @@ def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     return handler
 
 
-def _try_again(detail: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def handler(_request: Request, _error: Exception) -> Response:
-        return problem(detail, status=503, headers={"Retry-After": "1"})
+async def _refused_value(_request: Request, error: Exception) -> Response:
+    _log.info("the database refused a value", action="value_refused", error=str(error))
+    return problem(_UNSTORABLE, status=422)
+
+
+def _try_again(detail: str | None) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def handler(_request: Request, error: Exception) -> Response:
+        return problem(detail or str(error), status=503, headers={"Retry-After": "1"})
 
     return handler
 

@@ -35,7 +35,7 @@ EVICTION_INTERVAL = 30.0
 #: How long the interpreter of a warm parent may take to start, in seconds; a busy machine is no fault of the file.
 START_LIMIT = 60.0
 #: Longest a stopping executor lets its attempts end after SIGTERM, in seconds.
-STOP_GRACE = 1.5
+STOP_GRACE = 1.0
 
 
 class LocalExecutor:

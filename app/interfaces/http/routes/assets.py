@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Annotated
 
@@ -22,8 +23,9 @@ from app.interfaces.http.schemas.base import Moment
 from app.interfaces.http.shapes import shaped_asset, shaped_event
 from app.kernel.errors import AlreadyExists, NotFound
 from app.services import demand
-from app.services.events import AssetNotFound, PostedEvent
+from app.services.events import AssetNotFound, NotStoredYet, PostedEvent
 from app.services.named_assets import NamedAsset
+from app.store.errors import DatabaseUnavailable
 from app.store.listings import assets as listed
 from app.store.listings import events as listed_events
 from watchers.payloads import encode_payload
@@ -32,6 +34,9 @@ from watchers.payloads import encode_payload
 class EventDeleted(AlreadyExists):
     """The first request with this Idempotency-Key made event {event_id}, which has been deleted since."""
 
+
+#: Longest that a caller waits for an event to be stored, in seconds.
+POST_LIMIT = 10.0
 
 router = APIRouter(tags=["Asset"])
 AssetId = Annotated[int, Path(ge=0, lt=2**63)]
@@ -115,10 +120,14 @@ async def post_event(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> EventAnswer:
     """Make an event of an asset. With ``Idempotency-Key`` the same request again answers the first event, and says so
-    in the header ``Idempotent-Replayed``."""
+    in the header ``Idempotent-Replayed``. 503 means that it may still be stored: with the key it is safe to repeat."""
     settings = host.settings
     encode_payload(body.extra, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
-    asset, posted = await _post(posting, body, idempotency_key)
+    try:
+        async with asyncio.timeout(POST_LIMIT):
+            asset, posted = await _post(posting, body, idempotency_key)
+    except (TimeoutError, DatabaseUnavailable) as error:
+        raise NotStoredYet from error
     if posted.timestamp is None:
         response.headers["Idempotent-Replayed"] = "true"
         return await _first_event(host, posted.event_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue, model_validator
 
-from app.interfaces.http.schemas.base import Answer, Body
+from app.interfaces.http.schemas.base import Answer, Body, Name
 
 
 class DagReference(Answer):
@@ -107,9 +107,9 @@ class EventList(Answer):
 class EventBody(Body):
     """A new event of the asset named by ``asset_id``, ``name`` or ``uri``; all that are given must agree."""
 
-    asset_id: int | None = Field(default=None, ge=0, lt=2**63)
-    name: str | None = Field(default=None, min_length=1, max_length=1500)
-    uri: str | None = Field(default=None, min_length=1, max_length=1500)
+    asset_id: int | None = Field(default=None, strict=True, ge=0, lt=2**63)
+    name: Name | None = Field(default=None, min_length=1, max_length=1500)
+    uri: Name | None = Field(default=None, min_length=1, max_length=1500)
     extra: dict[str, JsonValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -33,5 +33,13 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("the moment lies outside the years 1 to 9999 in UTC") from None
 
 
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it holds a NUL character, which no name has")
+    return text
+
+
+#: A name or URI: the database keeps no NUL character.
+Name = Annotated[str, AfterValidator(_without_nul)]
 #: A point in time with time zone, in UTC.
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
