@@ -125,6 +125,13 @@ with DAG("leaves_a_process"):
         return subprocess.Popen(["sleep", "3600"]).pid
     leave()
 
+with DAG("secrets"):
+    @task
+    def tell(conn=None):
+        print("printed", conn.mydb.password)
+        raise ValueError("bad password " + conn.mydb.password)
+    tell()
+
 with DAG("bash"):
     BashOperator(task_id="echo", bash_command="echo from bash; exit 0")
 """
@@ -202,6 +209,24 @@ async def test_a_killed_process_is_retried(
 
         await eventually(ended)
         assert (await there.task(run_id, "wait"))["try_number"] == 2
+        last = there.log("waits", run_id, "wait")[-1]
+        assert (last["level"], last["logger"]) == ("error", "tidegate.executor")
+        assert last["event"] == "the task process was ended by SIGKILL before it reported an outcome"
+        assert "tidegate.executor" not in str(there.log("waits", run_id, "wait", attempt=2))
+
+
+async def test_what_a_task_looked_up_is_in_no_log_and_no_note(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_CONN_MYDB", "postgres://u:p%40ssw0rd@db/x")
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("secrets")
+        task = await there.task(run["run_id"], "tell")
+        assert (task["state"], task["note"]) == ("failed", "ValueError: bad password ***")
+        log = there.log("secrets", run["run_id"], "tell")
+        assert log[0]["event"] == "printed ***"
+        assert "ValueError: bad password ***" in log[-1]["event"]
+        assert "p@ssw0rd" not in str(log)
 
 
 @pytest.mark.parametrize(("dag_id", "task_id"), [("hangs", "hang"), ("ignores_signals", "deaf")])
