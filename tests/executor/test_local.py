@@ -96,6 +96,9 @@ with DAG("waits"):
     @task(retries=1, retry_delay=timedelta(0))
     def wait(ti=None):
         path = Path(os.environ["WAIT_FOLDER"]) / f"pid-{ti.try_number}"
+        if ti.try_number == 1:
+            left = subprocess.Popen(["sleep", "3600"])
+            path.with_name("left").write_text(str(left.pid))
         path.write_text(str(os.getpid()))
         if ti.try_number == 1:
             time.sleep(600)
@@ -213,6 +216,8 @@ async def test_a_killed_process_is_retried(
         assert (last["level"], last["logger"]) == ("error", "tidegate.executor")
         assert last["event"] == "the task process was ended by SIGKILL before it reported an outcome"
         assert "tidegate.executor" not in str(there.log("waits", run_id, "wait", attempt=2))
+        left = int((executor_settings.home / "left").read_text())
+        await eventually(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
 
 
 async def test_what_a_task_looked_up_is_in_no_log_and_no_note(
