@@ -37,7 +37,8 @@ $(STAMP): pyproject.toml requirements.lock
 	# uv itself by the hashes of the lock, so that nothing unlocked is ever run.
 	awk '/^uv==/ {keep=1; print; next} /^[^ ]/ {keep=0} keep' requirements.lock > $(VENV)/uv.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(VENV)/uv.lock
-	export VIRTUAL_ENV=$(abspath $(VENV))
+	# Not abspath, which takes a path with a space for two.
+	export VIRTUAL_ENV="$$PWD/$(VENV)"
 	$(BIN)/uv pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(STAMP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from app.store.database import Database
 from app.store.wakeups import Notifier
 from tests.databases import database, fetch, notifier
 from tests.factories import make_dag, make_job, on_assets, store_events, task
+from tests.waiting import eventually
 
 __all__ = ["database", "notifier"]
 
@@ -149,12 +151,18 @@ async def test_once_and_continuous(database: Database, notifier: Notifier) -> No
     await make(database, "once", schedule=ScheduleSpec(kind=ScheduleKind.ONCE))
     await make(database, "on", schedule=ScheduleSpec(kind=ScheduleKind.CONTINUOUS), max_active_runs=1, tasks=[])
     await set_due(database, datetime(2026, 1, 1, tzinfo=UTC))
-    for _ in range(3):
+
+    async def go_on() -> bool:
         await runs.create_due(database, notifier)
         await demand.plan(database, notifier)
+        return len(await runs_of(database, "on")) >= 3
 
+    await eventually(go_on, 30, what="the third run")
     assert len(await runs_of(database, "once")) == 1
-    assert [run["state"] for run in await runs_of(database, "on")] == ["success"] * 3
+    found = await runs_of(database, "on")
+    assert {run["state"] for run in found} == {"success"}
+    starts = [run["start_date"] for run in found]
+    assert all(later - earlier >= runs.CONTINUOUS_PAUSE for earlier, later in pairwise(starts))
 
 
 async def test_one_broken_schedule_stops_no_other(database: Database, notifier: Notifier) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from watchers.errors import ConnectionMalformed, ConnectionNotFound, VariableNotFound
+from watchers.known_secrets import known_secrets
 
 _PREFIXES = ("TIDEGATE", "AIRFLOW")
 _HIGHEST_PORT = 65535
@@ -124,7 +125,7 @@ _MISSING: Any = object()
 
 
 def get_connection(conn_id: str) -> Connection:
-    """Return the connection ``conn_id``.
+    """Return the connection ``conn_id``. Its secrets are masked in this process's logs from now on.
 
     Raises :class:`ConnectionNotFound` if none is configured, :class:`ConnectionMalformed` if it cannot be read.
     """
@@ -134,13 +135,19 @@ def get_connection(conn_id: str) -> Connection:
             f"connection {conn_id!r} is not configured: set the environment variable TIDEGATE_CONN_{conn_id.upper()} "
             "to a URI (type://login:password@host:port/schema?option=value) or a JSON object"
         )
+    known_secrets.add(found.password, name="password")
+    known_secrets.add({"host": found.host, "extra": dict(found.extra)})
     return found
 
 
 def get_variable(key: str, default: Any = _MISSING) -> Any:
-    """Return the text of the variable ``key``, or ``default``. Raises :class:`VariableNotFound` without a default."""
+    """Return the text of the variable ``key``, or ``default``. Raises :class:`VariableNotFound` without a default.
+
+    Of a key that tells a secret (``db_password``, ``token``) the text is masked in this process's logs from now on.
+    """
     found = _resolvers.variable(key)
     if found is not None:
+        known_secrets.add(found, name=key)
         return found
     if default is _MISSING:
         raise VariableNotFound(

@@ -53,6 +53,17 @@ def redact_uri(text: str) -> str:
     return _PASSWORD_IN_URI.sub(rf"\g<head>:{MASK}@", text)
 
 
+def passwords_in(text: str) -> Iterator[str]:
+    """The password of every URI in ``text``."""
+    yield from (match["password"] for match in _PASSWORD_IN_URI.finditer(text))
+
+
+def tells_secret(name: str) -> bool:
+    """Whether a value under this name is a secret: ``password``, ``api_key``, ``sasl-token``, …"""
+    lowered = name.lower().replace("-", "_")
+    return any(word in lowered for word in SENSITIVE)
+
+
 def forms_of(texts: Iterable[str]) -> frozenset[str]:
     """Every spelling in which one of ``texts`` has to be masked."""
     return frozenset(form for text in texts for part in _parts(text) for form in _forms(part) if len(form) >= _SHORTEST)
@@ -83,7 +94,7 @@ def masker_for(kwargs: Mapping[str, Any], public: Collection[str] = frozenset())
     for name, value in kwargs.items():
         found = texts_in(value)
         if name in public:
-            texts.extend(match["password"] for text in found for match in _PASSWORD_IN_URI.finditer(text))
+            texts.extend(password for text in found for password in passwords_in(text))
         else:
             texts.extend(found)
     return mask_texts(texts)
@@ -109,7 +120,7 @@ def texts_in(value: Any) -> Iterator[str]:
 def _parts(text: str) -> Iterator[str]:
     yield text
     yield from (line.strip() for line in text.splitlines())
-    yield from (match["password"] for match in _PASSWORD_IN_URI.finditer(text))
+    yield from passwords_in(text)
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -38,7 +38,8 @@ class DAG:
     ``schedule`` is ``None``, ``"@once"``, ``"@continuous"``, cron text or a preset, a ``timedelta``, an asset, a
     condition of assets, a list of assets (all of them), or an ``AssetSchedule``. ``max_active_runs`` and
     ``max_active_tasks`` left out mean the deployment's defaults. ``start_date`` and ``end_date`` without a time zone
-    are read in UTC, with a warning.
+    are read in UTC, with a warning. ``"@continuous"`` (with ``max_active_runs=1`` and at least one task) starts a run
+    when the one before has ended, and not sooner than one second after the start of that one.
 
     Raises :class:`DeclarationError`, :class:`TypeError` or :class:`ValueError` naming the DAG.
     """

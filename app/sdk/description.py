@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.domain.specs import AssetKey, AssetSpec, DagSpec, TaskSpec, TriggerSpec, WatcherSpec
+from app.domain.specs import AssetKey, AssetSpec, DagSpec, ScheduleKind, TaskSpec, TriggerSpec, WatcherSpec
 from app.sdk.assets import Asset
 from app.sdk.dag import DAG
 from app.sdk.errors import DeclarationError
@@ -25,6 +25,8 @@ def describe_dag(dag: DAG, *, root: Path, file: str, max_kwargs_bytes: int = MAX
     ``max_kwargs_bytes`` is the size of the largest arguments of a trigger, encoded.
     """
     try:
+        if dag.schedule_spec.kind is ScheduleKind.CONTINUOUS and not dag.tasks:
+            raise DeclarationError("schedule='@continuous' needs at least one task: runs would end as they start")
         dag.topological_sort()
         tasks = tuple(_describe_task(task) for task in dag.tasks)
         assets = _describe_assets(dag, root=root, max_kwargs_bytes=max_kwargs_bytes)

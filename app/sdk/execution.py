@@ -28,7 +28,7 @@ from app.sdk.operators.base import BaseOperator
 from app.sdk.task_log import task_log
 from app.sdk.xcom_values import encode_xcom
 from watchers.errors import EncodingRefused
-from watchers.masking import redact_uri
+from watchers.known_secrets import mask_known
 
 __all__ = ["TaskGateway", "TaskTerminated", "execute", "prepare_interpreter", "task_log"]
 
@@ -77,16 +77,16 @@ def _attempt(task: BaseOperator, context: Context, order: AttemptOrder) -> Outco
                 raise
     except SkipTask as skip:
         _log.info("skipped: %s", skip)
-        return Skipped(reason=str(skip), xcoms=instance.pushed)
+        return Skipped(reason=_shown(str(skip)), xcoms=instance.pushed)
     except FailTask as fault:
         _log.error("failed for good: %s", fault, exc_info=_in_user_code(fault))
         return Failed(error=_told(fault), retry=False, xcoms=instance.pushed)
     except TaskTerminated as end:
         _log.error("%s", end)
-        return Failed(error=str(end), xcoms=instance.pushed)
+        return Failed(error=_shown(str(end)), xcoms=instance.pushed)
     except SystemExit as end:
         _log.error("the task ended the interpreter: SystemExit(%s)", end, exc_info=_in_user_code(end))
-        return Failed(error=f"the task ended the interpreter: SystemExit({end})", xcoms=instance.pushed)
+        return Failed(error=_shown(f"the task ended the interpreter: SystemExit({end})"), xcoms=instance.pushed)
     except BaseException as fault:  # noqa: BLE001 - user code may raise anything; it becomes the outcome
         _log.error("failed: %s", _told(fault), exc_info=_in_user_code(fault))
         context["exception"] = fault
@@ -156,4 +156,9 @@ def _in_user_code(fault: BaseException) -> tuple[type[BaseException], BaseExcept
 
 
 def _told(fault: BaseException) -> str:
-    return redact_uri(sentence(fault)).encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]
+    return _shown(sentence(fault))
+
+
+def _shown(text: str) -> str:
+    """``text`` as it may leave this process: without known secrets, storable and bounded."""
+    return mask_known(text).encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

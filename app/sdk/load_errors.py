@@ -8,6 +8,7 @@ from types import TracebackType
 
 from app.domain.specs import LocatedError
 from app.sdk.module_files import is_below
+from watchers.known_secrets import mask_known
 from watchers.masking import redact_source
 
 _LONGEST_TRACEBACK = 64 * 1024
@@ -23,8 +24,10 @@ def located(error: BaseException, *, root: Path, file: str, line: int | None = N
     return LocatedError(
         file=found_file,
         line=found_line,
-        message=_shortened(redact_source(sentence(error)), _LONGEST_MESSAGE),
-        traceback=_shortened(redact_source(_trimmed_traceback(error, trace, root=root)), _LONGEST_TRACEBACK),
+        message=_shortened(_masked(sentence(error)), _LONGEST_MESSAGE),
+        traceback=_shortened(
+            mask_known(redact_source(_trimmed_traceback(error, trace, root=root))), _LONGEST_TRACEBACK
+        ),
     )
 
 
@@ -47,6 +50,10 @@ def sentence(error: BaseException) -> str:
         return f"{type(error).__name__}: {error.msg}"
     name = type(error).__name__
     return f"{name}: {text}" if text else name
+
+
+def _masked(text: str) -> str:
+    return mask_known(redact_source(text))
 
 
 def _syntax_place(error: BaseException, root: Path) -> tuple[str, int | None] | None:

@@ -2,7 +2,8 @@
 
 A line is ``{"timestamp", "level", "logger", "event"}``. What Python code prints becomes such lines; what reaches file
 descriptors 1 and 2 by another way lands between them as it is. Each line is one write, so that lines of several
-processes do not mix. Passwords in URIs are masked, but for bytes written straight to a descriptor.
+processes do not mix. Passwords in URIs, and the secrets of connections and variables that this process looked up, are
+masked, but for bytes written straight to a descriptor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from watchers.masking import redact_uri
+from watchers.known_secrets import mask_known
 
 #: Longest event of a line, in characters; the middle of a longer one is left out.
 MAX_EVENT = 64 * 1024
@@ -46,7 +47,7 @@ class JsonLines(logging.Handler):
     def write(self, event: str, *, level: str, logger: str, created: float | None = None) -> None:
         """Write one line. A full disk loses it silently: there is nobody to tell."""
         moment = datetime.now(UTC) if created is None else datetime.fromtimestamp(created, UTC)
-        event = redact_uri(event)
+        event = mask_known(event)
         if len(event) > MAX_EVENT:
             left_out = len(event) - MAX_EVENT
             event = f"{event[: MAX_EVENT // 2]}\n… {left_out} characters left out …\n{event[-MAX_EVENT // 2 :]}"

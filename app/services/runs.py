@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from app.domain.runs import Advance, Instance, checked_run_id, make_run_id, random_suffix
@@ -24,6 +24,9 @@ from app.store.wakeups import Notifier
 from watchers.payloads import encode_payload
 
 _ID_ATTEMPTS = 20
+#: From the start of a run of a continuous DAG to the start of the next one, at least: tasks that end at once must not
+#: fill the database.
+CONTINUOUS_PAUSE = timedelta(seconds=1)
 
 
 async def start_ready_groups(
@@ -137,7 +140,8 @@ async def _go_on_continuously(
             continue
         version = versions_of(database).known(run.dag_version_id)
         if version is not None and version.spec.schedule.kind is ScheduleKind.CONTINUOUS:
-            await statements.set_next_run(hot, dag_id=run.dag_id, claimed=None, due=(now, now))
+            moment = max(now, (run.start_date or now) + CONTINUOUS_PAUSE)
+            await statements.set_next_run(hot, dag_id=run.dag_id, claimed=None, due=(moment, moment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

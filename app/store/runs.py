@@ -51,7 +51,7 @@ class NewInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run under its row lock. ``now`` is the database's clock."""
+    """A run under its row lock. ``start_date`` is None until it starts; ``now`` is the database's clock."""
 
     id: int
     dag_id: str
@@ -59,6 +59,7 @@ class LockedRun(msgspec.Struct, frozen=True, kw_only=True):
     run_type: str
     dag_version_id: int
     state: RunState
+    start_date: datetime | None
     now: datetime
 
 
@@ -202,7 +203,7 @@ async def lock_runs(hot: HotConnection, *, run_keys: Sequence[int]) -> list[Lock
     """Lock runs in id order: whoever advances several runs takes them in the same order."""
     rows = await hot.fetch(
         """
-        SELECT id, dag_id, run_id, run_type, dag_version_id, state, clock_timestamp() AS now FROM dag_run
+        SELECT id, dag_id, run_id, run_type, dag_version_id, state, start_date, clock_timestamp() AS now FROM dag_run
         WHERE id = ANY($1::bigint[])
         ORDER BY id FOR NO KEY UPDATE
         """,
@@ -215,7 +216,7 @@ async def lock_runs_of_instances(hot: HotConnection, *, instance_ids: Sequence[i
     """Lock the runs of these task instances, in id order."""
     rows = await hot.fetch(
         """
-        SELECT id, dag_id, run_id, run_type, dag_version_id, state, clock_timestamp() AS now FROM dag_run
+        SELECT id, dag_id, run_id, run_type, dag_version_id, state, start_date, clock_timestamp() AS now FROM dag_run
         WHERE id IN (SELECT dag_run_id FROM task_instance WHERE id = ANY($1::bigint[]))
         ORDER BY id FOR NO KEY UPDATE
         """,

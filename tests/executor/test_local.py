@@ -96,6 +96,9 @@ with DAG("waits"):
     @task(retries=1, retry_delay=timedelta(0))
     def wait(ti=None):
         path = Path(os.environ["WAIT_FOLDER"]) / f"pid-{ti.try_number}"
+        if ti.try_number == 1:
+            left = subprocess.Popen(["sleep", "3600"])
+            path.with_name("left").write_text(str(left.pid))
         path.write_text(str(os.getpid()))
         if ti.try_number == 1:
             time.sleep(600)
@@ -124,6 +127,13 @@ with DAG("leaves_a_process"):
     def leave():
         return subprocess.Popen(["sleep", "3600"]).pid
     leave()
+
+with DAG("secrets"):
+    @task
+    def tell(conn=None):
+        print("printed", conn.mydb.password)
+        raise ValueError("bad password " + conn.mydb.password)
+    tell()
 
 with DAG("bash"):
     BashOperator(task_id="echo", bash_command="echo from bash; exit 0")
@@ -202,6 +212,26 @@ async def test_a_killed_process_is_retried(
 
         await eventually(ended)
         assert (await there.task(run_id, "wait"))["try_number"] == 2
+        last = there.log("waits", run_id, "wait")[-1]
+        assert (last["level"], last["logger"]) == ("error", "tidegate.executor")
+        assert last["event"] == "the task process was ended by SIGKILL before it reported an outcome"
+        assert "tidegate.executor" not in str(there.log("waits", run_id, "wait", attempt=2))
+        left = int((executor_settings.home / "left").read_text())
+        await eventually(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
+
+
+async def test_what_a_task_looked_up_is_in_no_log_and_no_note(
+    database_url: str, executor_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_CONN_MYDB", "postgres://u:p%40ssw0rd@db/x")
+    async with world(database_url, executor_settings, PIPELINE) as there:
+        run = await there.run_to_end("secrets")
+        task = await there.task(run["run_id"], "tell")
+        assert (task["state"], task["note"]) == ("failed", "ValueError: bad password ***")
+        log = there.log("secrets", run["run_id"], "tell")
+        assert log[0]["event"] == "printed ***"
+        assert "ValueError: bad password ***" in log[-1]["event"]
+        assert "p@ssw0rd" not in str(log)
 
 
 @pytest.mark.parametrize(("dag_id", "task_id"), [("hangs", "hang"), ("ignores_signals", "deaf")])

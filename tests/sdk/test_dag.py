@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.domain.specs import ScheduleKind
+from app.domain.specs import LoadResult, ScheduleKind
 from app.sdk import (
     DAG,
     Asset,
@@ -67,6 +67,19 @@ def test_a_condition_with_too_many_alternatives_is_refused() -> None:
 
 def test_continuous_needs_one_run_at_a_time() -> None:
     assert DAG("d", schedule="@continuous", max_active_runs=1).schedule_spec.kind is ScheduleKind.CONTINUOUS
+
+
+def test_continuous_needs_a_task(parse: Callable[[str], LoadResult]) -> None:
+    made = parse("""
+        from app.sdk import DAG, EmptyOperator
+
+        DAG("on", schedule="@continuous", max_active_runs=1)
+        with DAG("sound", schedule="@continuous", max_active_runs=1):
+            EmptyOperator(task_id="e")
+    """)
+    assert made.error is not None
+    assert (made.error.file, made.error.line) == ("pipeline.py", 4)
+    assert "DAG 'on': schedule='@continuous' needs at least one task" in made.error.message
 
 
 def test_cron_takes_the_zone_of_the_start() -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from watchers.connections import get_connection
 from watchers.triggers import BaseEventTrigger, PositionUpdate, TriggerEvent, Yielded
 
 MODULE = __name__
@@ -149,6 +150,19 @@ class NoGenerator(_Plain):
 
     async def run(self) -> AsyncIterator[Yielded]:  # type: ignore[override]
         return None  # type: ignore[return-value]
+
+
+class LooksUp(_Plain):
+    """Tells the password of a connection in every way, then fails with it."""
+
+    async def run(self) -> AsyncIterator[Yielded]:
+        password = get_connection(self.kwargs["conn_id"]).password
+        self.log.info("logged %s", password)
+        print("printed", password)
+        self.status.failed(OSError(f"refused {password}"))
+        await asyncio.sleep(0)
+        raise ConnectionError(f"cannot log in with {password}")
+        yield
 
 
 class Raises(_Plain):

@@ -50,6 +50,6 @@ async def test_a_flood_of_lines_is_cut_and_takes_nothing_from_others() -> None:
 
 def test_raw_output_is_a_line_each(tmp_path: Path) -> None:
     logs = TriggerLogs(tmp_path)
-    logs.write_raw(7, b"one\n\n\xff two\r\nthree")
+    logs.write_output(7, "one\n\n\udcff two\r\nthree")
     written = (tmp_path / "logs" / "triggers" / "7.log").read_text().splitlines()
-    assert [json.loads(each)["event"] for each in written] == ["one", "\\xff two", "three"]
+    assert [json.loads(each)["event"] for each in written] == ["one", "\udcff two", "three"]

@@ -371,6 +371,22 @@ async def test_failures_back_off_with_masked_errors(stage: Stage) -> None:
         assert "ConnectionError" in stage.log(trigger)
 
 
+async def test_the_secrets_of_connections_are_masked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_CONN_BROKER", "kafka://u:p%40ssw0rd@host")
+    async with stage.running(trigger_restart_min=0.1, trigger_restart_max=0.2):
+        trigger, _ = await stage.watch("LooksUp", conn_id="broker")
+
+        async def failed() -> bool:
+            return "cannot log in" in ((await stage.row(trigger))["last_error"] or "")
+
+        assert await eventually(failed, 60)
+        assert "cannot log in with ***" in (await stage.row(trigger))["last_error"]
+        log = stage.log(trigger)
+        assert "logged ***" in log
+        assert "printed ***" in log
+        assert "p@ssw0rd" not in log
+
+
 async def test_trouble_with_a_source_is_shown_and_ends(stage: Stage, tmp_path: Path) -> None:
     healed = tmp_path / "healed"
     async with stage.running():

@@ -88,13 +88,20 @@ def trigger(
 
 @commands.command("pause")
 def pause(dag_ids: DagIds) -> None:
-    """Pause DAGs: no new run or task of theirs starts, and watchers that only they consume stop."""
+    """Pause DAGs: no new run or task of theirs starts, and watchers that only they consume stop.
+
+    Their messages stay in the broker. Events that arrive otherwise are stored but skipped for a paused DAG, for good;
+    those that waited before stay.
+    """
     _set_paused(dag_ids, paused=True)
 
 
 @commands.command("unpause")
 def unpause(dag_ids: DagIds) -> None:
-    """Let DAGs go on, in order, with what waits for them."""
+    """Let DAGs go on, in order, with what waits for them since before the pause.
+
+    Events that arrived during the pause are not run. Watchers start again with what the broker kept.
+    """
     _set_paused(dag_ids, paused=False)
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from watchers.masking import MASK, SENSITIVE
+from watchers.masking import MASK, tells_secret
 
 
 def redacted(value: Any) -> Any:
     """``value`` with every member masked whose key tells a secret. ``value`` is JSON."""
     if isinstance(value, dict):
-        return {key: MASK if _tells(key) and member else redacted(member) for key, member in value.items()}
+        return {key: MASK if tells_secret(key) and member else redacted(member) for key, member in value.items()}
     if isinstance(value, list):
         return [redacted(member) for member in value]
     return value
-
-
-def _tells(key: str) -> bool:
-    name = key.lower()
-    return any(word in name for word in SENSITIVE)

@@ -49,6 +49,8 @@ class Attempt:
     def __init__(self, order: AttemptOrder, *, requests: AttemptRequests, kill_grace: float) -> None:
         self.order = order
         self.process: TaskProcess | None = None
+        #: Whether the process told its outcome itself; then its log says all.
+        self.has_reported = False
         self._requests = requests
         self._kill_grace = kill_grace
 
@@ -93,6 +95,7 @@ class Attempt:
                 outcome = await self._serve(frames)
                 if outcome is None:
                     status = await asyncio.shield(process.exited)
+                    process.signal(signal.SIGKILL)  # what it left running must not meet the next try
                     return Lost(reason=_describe_exit(status))
         except TimeoutError:
             await self._end(process)
@@ -113,6 +116,7 @@ class Attempt:
             except FrameError as error:
                 return Failed(error=f"the task process sent what it must not: {error}")
             if isinstance(frame, messages.Finished):
+                self.has_reported = True
                 return frame.outcome
             try:
                 await self._reply(frames, await self._answer(frame))

@@ -95,6 +95,7 @@ def _run(
     from app.sdk import execution
     from app.sdk.errors import PipelineError
     from app.sdk.loader import load_pipeline
+    from watchers.known_secrets import mask_known
 
     with execution.task_log(order.log_path):
         try:
@@ -103,11 +104,11 @@ def _run(
                 loaded = load_pipeline(root, entry)
             dag = loaded.dag(order.run.dag_id)
         except PipelineError as error:
-            return Failed(error=f"the pipeline file of this version cannot be used: {error}")
+            return Failed(error=mask_known(f"the pipeline file of this version cannot be used: {error}"))
         try:
             return execution.execute(dag, order, gateway)
         except BaseException:  # noqa: BLE001 - the last stand of a process that runs user code: everything becomes an outcome
-            return Failed(error=traceback.format_exc(limit=20))
+            return Failed(error=mask_known(traceback.format_exc(limit=20)))
 
 
 def main(arguments: list[str] | None = None) -> int:

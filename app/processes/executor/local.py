@@ -15,7 +15,7 @@ import msgspec
 
 from app.domain.orders import AttemptOrder, EventValue, Failed, Outcome
 from app.domain.specs import AssetKey
-from app.kernel.attempt_logs import attempt_log_path
+from app.kernel.attempt_logs import append_line, attempt_log_path
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.batching import Batcher
@@ -162,7 +162,19 @@ class LocalExecutor:
             _log.exception("an attempt could not be run", action="attempt_failed", task_id=order.task_id)
             result = Lost(reason=f"{type(error).__name__}: {error}")
         if result is not None:
+            await self._say_why(attempt, result)
             await self._ends.submit(tasks.AttemptReport.of(order, result))
+
+    async def _say_why(self, attempt: Attempt, result: Outcome | Lost) -> None:
+        """End the log of an attempt whose process could not: whoever reads it must see why it stops."""
+        if attempt.has_reported or not isinstance(result, Failed | Lost):
+            return
+        reason = result.error if isinstance(result, Failed) else result.reason
+        path = attempt.order.log_path
+        try:
+            await asyncio.to_thread(append_line, path, reason, level="error", logger="tidegate.executor")
+        except OSError as error:
+            _log.warning("the log of an attempt cannot be ended", action="log_not_ended", path=path, error=str(error))
 
     async def _warm_parent(self, order: AttemptOrder) -> WarmParent:
         parent = self._parents.known(digest=order.bundle_digest, entry=order.entry)

@@ -27,6 +27,7 @@ from app.processes.triggerer.runner_child_yields import NotAnEvent, Yields, chun
 from watchers.encoding import decode_kwargs
 from watchers.errors import WatcherDeclarationError
 from watchers.importing import import_class
+from watchers.known_secrets import mask_known
 from watchers.masking import masker_for
 from watchers.triggers import BaseTrigger, SourceStatus
 
@@ -160,9 +161,13 @@ class Hosted:
         return Ended(
             trigger_id=self.trigger_id,
             epoch=self.epoch,
-            error=one_line(self._mask(shown)),
-            traceback=one_line(self._mask(trace[-15_000:])),
+            error=one_line(self.masked(shown)),
+            traceback=one_line(self.masked(trace)[-15_000:]),
         )
+
+    def masked(self, text: str) -> str:
+        """``text`` without secrets of this trigger's arguments, and of what code of this process looked up."""
+        return self._mask(mask_known(text))
 
     def _build(self) -> BaseTrigger:
         start = self._start
@@ -177,7 +182,7 @@ class Hosted:
         trigger: BaseTrigger = kind(**kwargs)
         trigger.trigger_id = start.trigger_id
         trigger.triggerer_job_id = self._runner.settings.job_id
-        trigger.status = _Status(self, self._mask)
+        trigger.status = _Status(self)
         trigger.log = logging.LoggerAdapter(
             logging.getLogger(f"tidegate.trigger.{kind.__name__}"), {"trigger_id": start.trigger_id}
         )
@@ -264,15 +269,14 @@ class Hosted:
 class _Status(SourceStatus):
     """Counts failures of the source and tells the parent about the first ones, then ever more rarely."""
 
-    def __init__(self, hosted: Hosted, mask: Masker) -> None:
+    def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
-        self._mask = mask
         self._failures = 0
 
     def failed(self, error: BaseException) -> None:
         self._failures += 1
         if self._failures <= _TELL_EACH_UP_TO or self._failures & (self._failures - 1) == 0:
-            self._tell(one_line(self._mask(f"{type(error).__name__}: {error}"[:4000])))
+            self._tell(one_line(self._hosted.masked(f"{type(error).__name__}: {error}")[:4000]))
 
     def recovered(self) -> None:
         if self._failures:

@@ -16,7 +16,7 @@ import msgspec
 from app.kernel.frames import FrameStream, PeerGone
 from app.processes.triggerer.messages import LogLine
 from app.processes.triggerer.runner_child_attribution import CURRENT
-from watchers.masking import redact_uri
+from watchers.known_secrets import mask_known
 
 #: Frames that may wait to be sent; further log lines are dropped and counted.
 WAITING_LIMIT = 2000
@@ -140,10 +140,13 @@ class Printed(io.TextIOBase):
 
 
 def masked(text: str, maskers: Mapping[int, Masker], trigger_id: int) -> str:
-    """``text`` without the secrets of its trigger; where it is nobody's (0), without those of any trigger."""
+    """``text`` without the secrets of its trigger; where it is nobody's (0), without those of any trigger.
+
+    Never with secrets of connections and variables that code of this process looked up.
+    """
+    text = mask_known(text)
     if trigger_id in maskers:
         return maskers[trigger_id](text)
-    text = redact_uri(text)
     for mask in list(maskers.values()):
         text = mask(text)
     return text
