@@ -15,8 +15,8 @@ import pytest
 from tests.acceptance.conftest import Deploy
 from tests.acceptance.deployment import Client, Deployment
 
-#: Longer than a pool waits for a connection whose statement was cancelled (10 s).
-STALL_SECONDS = 12.0
+#: Longer than a pool waits for a connection whose statement was cancelled (10 s), after the loss of a lease of 1.5 s.
+STALL_SECONDS = 16.0
 POSTERS = 4
 PIPELINES = """
 import asyncio
