@@ -15,7 +15,7 @@ from app.kernel.telemetry import get_logger
 _log = get_logger("standalone")
 
 #: From SIGTERM to SIGKILL for the processes of a stopping standalone, in seconds (all at once).
-STOP_GRACE = 3.0
+STOP_GRACE = 2.7
 #: Pauses before a process that ended by itself starts again, in seconds; reset after a minute of running.
 RESTART_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 HEALTHY_AFTER = 60.0

@@ -16,7 +16,7 @@ from app.kernel.errors import EmbeddedDatabaseError
 # (signal, seconds to wait): fast shutdown, immediate shutdown, kill.
 STOP_STEPS = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 #: The same for a server of ours that ends with us: what a hurried end leaves undone, the next start recovers.
-HURRIED_STOP_STEPS = ((signal.SIGINT, 1.2), (signal.SIGQUIT, 0.5), (signal.SIGKILL, 5.0))
+HURRIED_STOP_STEPS = ((signal.SIGINT, 1.2), (signal.SIGQUIT, 0.4), (signal.SIGKILL, 5.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
