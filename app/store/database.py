@@ -138,22 +138,25 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """A transaction on a SQLAlchemy connection."""
-        with _translated():
+        with _translated() as heed_cancellation:
             async with self._engine.begin() as connection:
+                heed_cancellation()
                 yield connection
 
     @asynccontextmanager
     async def hot(self) -> AsyncIterator[HotConnection]:
         """A transaction on a bare asyncpg connection: for the hot statements only."""
-        with _translated():
+        with _translated() as heed_cancellation:
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
+                heed_cancellation()
                 yield connection
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[HotConnection]:
         """A bare connection outside any transaction: each statement commits by itself, in one round trip, not three."""
-        with _translated():
+        with _translated() as heed_cancellation:
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+                heed_cancellation()
                 try:
                     yield connection
                 except asyncio.CancelledError:
@@ -238,16 +241,23 @@ async def _again_on_conflict(open_transaction: Any, work: Callable[[Any], Awaita
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Iterator[Callable[[], None]]:
     """Raise errors as ours, except that a cancelled task stays cancelled whatever its connection met afterwards.
 
     A cancelled statement makes the roll-back, or giving the connection back, fail. That failure would take the place of
-    the cancellation, and whoever waits for the end of the task would wait for ever.
+    the cancellation, and whoever waits for the end of the task would wait for ever. Waiting for a connection may even
+    end well although the task was cancelled meanwhile (``asyncio.wait_for`` of Python 3.11): what is yielded raises
+    the cancellation then.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
+
+    def heed_cancellation() -> None:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
     try:
-        yield
+        yield heed_cancellation
     except Exception as error:
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError from error
