@@ -3,20 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import asyncpg
+import psutil
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from app.store.database import Database
-from app.store.errors import DatabaseUnavailable
+from app.store.errors import DatabaseUnavailable, StoreError
 from app.store.wakeups import Listener, Notifier
+from tests.postgres import PostgresForTests, running_postgres
 from tests.services.proxy import Mode, Proxy
 from tests.waiting import eventually
 
 READERS = 5
+
+
+class FrozenServer:
+    """A server of its own that can be made to hang."""
+
+    def __init__(self, postgres: PostgresForTests) -> None:
+        self.url = postgres.url("postgres")
+        self._postmaster = psutil.Process(postgres.server.pid)
+        self._frozen: list[psutil.Process] = []
+
+    def freeze(self) -> None:
+        """Connections stay, or are accepted by the kernel, and nothing answers."""
+        self._frozen = [self._postmaster, *self._postmaster.children(recursive=True)]
+        for process in self._frozen:
+            process.suspend()
+
+    def thaw(self) -> None:
+        """Go on."""
+        frozen, self._frozen = self._frozen, []
+        for process in frozen:
+            process.resume()
+
+
+@pytest.fixture(scope="module")
+def silent_postgres() -> Iterator[PostgresForTests]:
+    with running_postgres(template=False) as postgres:
+        yield postgres
+
+
+@pytest.fixture
+def frozen_server(silent_postgres: PostgresForTests) -> Iterator[FrozenServer]:
+    server = FrozenServer(silent_postgres)
+    yield server
+    server.thaw()
 
 
 async def test_what_the_server_closed_is_never_handed_out(database_url: str) -> None:
@@ -114,3 +152,36 @@ async def test_who_is_cancelled_while_the_server_is_mute_stays_cancelled(
             await asyncio.wait([working], timeout=30)
             await proxy.set_mode(Mode.PASS)
             assert working.cancelled()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("door", ["transaction", "hot", "glance", "session"])
+@pytest.mark.parametrize("after", [0.0, 0.1])
+async def test_a_cancellation_is_not_lost_to_a_silent_server(
+    frozen_server: FrozenServer, door: str, after: float
+) -> None:
+    """The server hangs: a task that waits for it ends as cancelled when it is told to, and goes on with nothing."""
+    async with await Database.connect(frozen_server.url, pool_size=2) as database:
+        over = asyncio.Event()
+
+        async def work_for_ever() -> None:
+            while not over.is_set():
+                with suppress(StoreError, TimeoutError):
+                    async with getattr(database, door)():
+                        await asyncio.sleep(0)
+
+        async with database.hot() as one, database.hot() as other:  # the rest has to connect
+            assert one is not other
+        frozen_server.freeze()
+        try:
+            tasks = [asyncio.create_task(work_for_ever()) for _ in range(4)]
+            await asyncio.sleep(after)
+            for task in tasks:
+                task.cancel()
+            done, pending = await asyncio.wait(tasks, timeout=30)
+        finally:
+            over.set()
+            frozen_server.thaw()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not pending
+        assert all(task.cancelled() for task in done)
