@@ -186,7 +186,7 @@ class Database:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[HotConnection]:
         """A connection of its own outside the pools, for LISTEN and session locks; closed on exit."""
-        with _translated():
+        with _translated() as heed_cancellation:
             try:
                 connection = await asyncpg.connect(
                     self.dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=_SESSION
@@ -194,6 +194,7 @@ class Database:
             except CONNECT_ERRORS as error:
                 raise translate_connecting(error) from error
         try:
+            heed_cancellation()
             yield connection
         finally:
             try:

@@ -28,12 +28,12 @@ def pipelines(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deploy(home: Path) -> Iterator[Deploy]:
+def deploy(home: Path, tmp_path: Path) -> Iterator[Deploy]:
     """Start deployments; they are stopped after the test, and must end in time."""
     with ExitStack() as stack:
 
         def start(dags: Path, **environment: str) -> Deployment:
-            return stack.enter_context(Deployment(home, dags, environment=environment))
+            return stack.enter_context(Deployment(home, dags, log=tmp_path / "standalone.log", environment=environment))
 
         yield start
 

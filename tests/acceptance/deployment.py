@@ -125,13 +125,19 @@ class Deployment:
     PASSWORD = "acceptance-password"
 
     def __init__(
-        self, home: Path, dags: Path, *, environment: Mapping[str, str] | None = None, port: int | None = None
+        self,
+        home: Path,
+        dags: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        port: int | None = None,
+        log: Path | None = None,
     ) -> None:
         self.home = home
         self.dags = dags
         self.port = port or service_port()
         self.client = Client(f"http://127.0.0.1:{self.port}", password=self.PASSWORD)
-        self.log = home.parent / f"{home.name}.log"
+        self.log = log or home.parent / f"{home.name}.log"
         self._extra = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -121,6 +121,11 @@ async def test_a_patient_session_is_lost_only_to_a_peer(database: Database, worl
             await eventually(lambda: time.monotonic() - away_since > 3 * short.lease_seconds)
         await eventually(lambda: job.confirmed_at > away_since + short.lease_seconds)
         assert not job.lease_lost.is_set()
+        # The connection it has now stays, however long.
+        holder = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1"
+        pid, since = await world.value(holder, job.id), job.confirmed_at
+        await eventually(lambda: job.confirmed_at > since + 3 * short.lease_seconds)
+        assert await world.value(holder, job.id) == pid
         await world.value("UPDATE job SET ended_at = now()")
         async with asyncio.timeout(30):
             await job.lease_lost.wait()
