@@ -8,7 +8,7 @@ import time
 import pytest
 
 from app.processes import endings
-from app.processes.endings import GAVE_UP, end_tasks, must_end
+from app.processes.endings import GAVE_UP, end_at_latest, end_tasks, must_end
 from tests.waiting import eventually_sync
 
 
@@ -46,3 +46,10 @@ def test_a_process_that_cleans_up_in_time_goes_on() -> None:
         pass
     time.sleep(0.4)
     assert statuses == []
+
+
+def test_a_process_that_was_asked_to_end_ends_itself() -> None:
+    statuses: list[int] = []
+    end_at_latest("a process", within=0.05, give_up=statuses.append)
+    eventually_sync(lambda: statuses)
+    assert statuses == [GAVE_UP]

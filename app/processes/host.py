@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
-from app.processes.endings import must_end
+from app.processes.endings import end_at_latest, must_end
 from app.services.jobs import JobSession
 from app.store.database import Database
 from app.store.errors import DatabaseUnavailable
@@ -41,9 +41,15 @@ async def host(settings: Settings, dsn: str, *, job_type: str, serve: Serve, out
     Waits for a database that is away, refuses a wrong schema with :class:`app.kernel.errors.WrongSchema`.
     """
     stop = asyncio.Event()
+
+    def asked_to_end() -> None:
+        if not stop.is_set():
+            stop.set()
+            end_at_latest(f"the {job_type}")
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, asked_to_end)
     with ExitStack() as ending:
         async with open_host(settings, dsn, job_type=job_type, stop=stop) as opened:
             _log.info("started", action="started", job_type=job_type, job_id=opened.job.id)

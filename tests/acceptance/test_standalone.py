@@ -99,3 +99,13 @@ def _is_another(there: Deployment, member: str, before: int) -> bool:
 def _postmaster(there: Deployment) -> int | None:
     found = [child.pid for child in psutil.Process(there.pid).children() if child.name() == "postgres"]
     return found[0] if found else None
+
+
+def test_no_member_outlives_it(deploy: Deploy, pipelines: Path) -> None:
+    """Killed alone, it takes its database with it: the members have nothing left to wait for, and end."""
+    there = deploy(pipelines)
+    everyone = psutil.Process(there.pid).children(recursive=True)
+    os.kill(there.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(everyone, timeout=90)
+    assert not alive
+    there.stop()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from app.kernel.settings import Settings
 from app.kernel.telemetry import get_logger
+from app.processes.endings import end_at_latest
 from app.processes.host import connect_patiently
 from app.processes.triggerer.triggerer import Triggerer
 from app.services.deployments import deployment_name
@@ -33,7 +34,11 @@ async def serve(
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def asked_to_end() -> None:
-        (hurry if stop.is_set() else stop).set()
+        if stop.is_set():
+            hurry.set()
+        else:
+            stop.set()
+            end_at_latest("the triggerer")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
