@@ -41,4 +41,6 @@ def deploy(home: Path, tmp_path: Path) -> Iterator[Deploy]:
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
     """A copy of the examples, so that a test's files stay its own."""
-    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
+    copy = Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("inbox")))
+    (copy / "inbox").mkdir()  # empty, whatever a person dropped into the one of the checkout
+    return copy
