@@ -22,7 +22,7 @@ from app.kernel.backoff import Backoff
 from app.kernel.clock import ManualClock, SystemClock
 from app.kernel.errors import HomeInUse, HomeNotWritable, WrongSchema
 from app.kernel.home import HomeLock, prepare_home, stored_secret
-from app.kernel.ids import short_suffix, time_ordered_id
+from app.kernel.ids import short_suffix
 from app.kernel.settings import LogFormat, LogLevel
 from app.kernel.telemetry import LimitedLog, configure_logging, get_logger
 
@@ -71,12 +71,6 @@ class TestClock:
 
 
 class TestIds:
-    def test_later_sorts_later(self) -> None:
-        first = time_ordered_id()
-        assert first.version == 7
-        assert first.variant == "specified in RFC 4122"
-        assert len({time_ordered_id() for _ in range(1000)}) == 1000
-
     def test_suffix(self) -> None:
         assert short_suffix().isalnum()
         assert len(short_suffix()) == 8

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +12,6 @@ from app.domain.specs import TaskSpec
 from app.domain.states import FINAL_TASK_STATES, RunState, RunType, TaskState
 from app.domain.trigger_rules import Decision, TriggerRule, decide
 
-_SUFFIX_CHARACTERS = string.ascii_letters + string.digits
 _FAILURES = frozenset({TaskState.FAILED, TaskState.UPSTREAM_FAILED})
 _TASK_STATE = {
     Decision.READY: TaskState.SCHEDULED,
@@ -34,11 +31,6 @@ def checked_run_id(run_id: str) -> str:
             "a run id has at most 250 letters, digits and characters of _ . ~ : + @ -, the first a letter, a digit or _"
         )
     return run_id
-
-
-def random_suffix() -> str:
-    """Eight random characters that tell runs of the same moment apart."""
-    return "".join(secrets.choice(_SUFFIX_CHARACTERS) for _ in range(8))
 
 
 def make_run_id(run_type: RunType, moment: datetime, *, suffix: str | None = None) -> str:

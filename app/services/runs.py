@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.domain.runs import Advance, Instance, checked_run_id, make_run_id, random_suffix
+from app.domain.runs import Advance, Instance, checked_run_id, make_run_id
 from app.domain.runs import advance as advance_run
 from app.domain.schedules import Due, next_due
 from app.domain.specs import DagSpec, ScheduleKind
 from app.domain.states import FINAL_TASK_STATES, RunState, RunType, TaskState
 from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
+from app.kernel.ids import short_suffix
 from app.services.versions import DagVersion, UnusableVersion, versions_of
 from app.store import demand as demand_statements
 from app.store import runs as statements
@@ -35,7 +36,7 @@ async def start_ready_groups(
     dag: LockedDag,
     version: DagVersion,
     limit: int,
-    suffix: Callable[[], str] = random_suffix,
+    suffix: Callable[[], str] = short_suffix,
 ) -> tuple[int, bool]:
     """Start a run for each of the first ``limit`` closed groups, under the DAG's row lock.
 
@@ -187,7 +188,7 @@ async def _create_manual(database: Database, hot: HotConnection, request: Manual
         raise NotFound(what=f"DAG {request.dag_id!r}")
     run_after = request.run_after or dag.now
     run_id = request.run_id or make_run_id(
-        RunType.MANUAL, request.logical_date or run_after, suffix=None if request.logical_date else random_suffix()
+        RunType.MANUAL, request.logical_date or run_after, suffix=None if request.logical_date else short_suffix()
     )
     taken = await statements.is_run_taken(hot, dag_id=dag.dag_id, run_id=run_id, logical_date=request.logical_date)
     if taken is not None:

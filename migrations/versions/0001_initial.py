@@ -1,4 +1,4 @@
-"""The first schema. Written by `python -m tests.initial_migration` until the first release."""
+"""The first schema."""
 
 from __future__ import annotations
 

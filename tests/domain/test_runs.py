@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.retries import MAX_RETRY_DELAY, may_retry, retry_delay
-from app.domain.runs import Instance, TaskGraph, advance, make_run_id, random_suffix
+from app.domain.runs import Instance, TaskGraph, advance, make_run_id
 from app.domain.specs import TaskSpec
 from app.domain.states import FINAL_TASK_STATES, TASK_TRANSITIONS, RunState, RunType, TaskState
 from app.domain.trigger_rules import TriggerRule
+from app.kernel.ids import short_suffix
 
 
 def task(task_id: str, *upstream: str, rule: str = "all_success") -> TaskSpec:
@@ -125,7 +126,7 @@ def test_run_ids() -> None:
     moment = datetime(2026, 5, 1, 12, 0, 0, 250000, tzinfo=timezone(timedelta(hours=2)))
 
     assert make_run_id(RunType.MANUAL, moment) == "manual__2026-05-01T10:00:00.250000+00:00"
-    made = make_run_id(RunType.ASSET_TRIGGERED, datetime(2026, 5, 1, tzinfo=UTC), suffix=random_suffix())
+    made = make_run_id(RunType.ASSET_TRIGGERED, datetime(2026, 5, 1, tzinfo=UTC), suffix=short_suffix())
     assert re.fullmatch(r"asset_triggered__2026-05-01T00:00:00\+00:00_[A-Za-z0-9]{8}", made)
 
 
