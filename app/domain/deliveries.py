@@ -8,11 +8,12 @@ import msgspec
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an item makes no event: of any asset, or (``watcher_id``) of one. ``code`` is a stable word."""
+    """Why an item makes no event: of any asset, or of those of ``watchers`` if there are any. ``code`` is a stable
+    word."""
 
     code: str
     reason: str
-    watcher_id: int | None = None
+    watchers: tuple[int, ...] = ()
 
 
 class DeliveryItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ class WantedLink:
     name: str
     trigger: TriggerSpec
     when: str | None
+    schema: str | None
     bundle_digest: str
 
     @property
@@ -50,6 +51,7 @@ class KnownLink:
     identity: str
     trigger_id: int
     when: str | None
+    schema: str | None
     bundle_digest: str | None
     other_files: int
 
@@ -63,11 +65,12 @@ LinkKey = tuple[AssetKey, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUpdate:
-    """A link that stays, with its new name and filter."""
+    """A link that stays, with its new name, filter and schema."""
 
     watcher_id: int
     name: str
     when: str | None
+    schema: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,12 @@ def links_of(dags: Iterable[DagSpec], *, bundle_digest: str) -> dict[LinkKey, Wa
     for key, spec in assets_of(dags).items():
         for watcher in spec.watchers:
             link = WantedLink(
-                asset=key, name=watcher.name, trigger=watcher.trigger, when=watcher.when, bundle_digest=bundle_digest
+                asset=key,
+                name=watcher.name,
+                trigger=watcher.trigger,
+                when=watcher.when,
+                schema=watcher.schema,
+                bundle_digest=bundle_digest,
             )
             found.setdefault(link.key, link)
     return found
@@ -174,8 +182,8 @@ def links_of(dags: Iterable[DagSpec], *, bundle_digest: str) -> dict[LinkKey, Wa
 def link_difference(known: Iterable[KnownLink], wanted: Mapping[LinkKey, WantedLink]) -> LinkDifference:
     """Compare a file's links. ``known`` holds all links of the assets concerned, whichever file declares them.
 
-    A changed name or filter alters the link and leaves its trigger alone; a name that other files still use is not
-    taken from them.
+    A changed name, filter or schema alters the link and leaves its trigger alone; a name that other files still use is
+    not taken from them.
     """
     stored = {link.key: link for link in known}
     gone = {key: link for key, link in stored.items() if link.bundle_digest is not None and key not in wanted}
@@ -189,8 +197,9 @@ def link_difference(known: Iterable[KnownLink], wanted: Mapping[LinkKey, WantedL
             created.append((link, _replaced(gone, link)))
             continue
         left.pop(same.key, None)
-        if (same.name, same.when) != (link.name, link.when):
-            updated.append(LinkUpdate(watcher_id=same.watcher_id, name=link.name, when=link.when))
+        if (same.name, same.when, same.schema) != (link.name, link.when, link.schema):
+            change = LinkUpdate(watcher_id=same.watcher_id, name=link.name, when=link.when, schema=link.schema)
+            updated.append(change)
         if same.bundle_digest != link.bundle_digest:
             declared[same.watcher_id] = link.bundle_digest
     ended = tuple(sorted(link.watcher_id for link in left.values()))

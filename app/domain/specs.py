@@ -31,11 +31,12 @@ class TriggerSpec(Spec, frozen=True):
 
 
 class WatcherSpec(Spec, frozen=True):
-    """An asset watcher: name, trigger and the filter applied at fan-out."""
+    """An asset watcher: name, trigger, and the filter and schema (canonical JSON text) applied at fan-out."""
 
     name: str
     trigger: TriggerSpec
     when: str | None = None
+    schema: str | None = None
 
 
 class AssetSpec(Spec, frozen=True):

@@ -117,6 +117,19 @@ DEMAND_TRANSITIONS: dict[DemandState, frozenset[DemandState]] = {
 }
 
 
+class DeadLetterState(StrEnum):
+    """Where a message stands that could not become an event. Deleting it ends either state."""
+
+    HELD = "held"  #: Entered when the message is refused; a person requeues or deletes it, retention deletes it.
+    REQUEUED = "requeued"  #: Final: its events were made. Kept, so that a redelivery makes no second letter.
+
+
+DEAD_LETTER_TRANSITIONS: dict[DeadLetterState, frozenset[DeadLetterState]] = {
+    DeadLetterState.HELD: frozenset({DeadLetterState.REQUEUED}),
+    DeadLetterState.REQUEUED: frozenset(),
+}
+
+
 class GroupState(StrEnum):
     """A set of events that will be, or was, one run."""
 

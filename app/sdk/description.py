@@ -17,6 +17,7 @@ from watchers.describe import describe_trigger
 from watchers.encoding import MAX_KWARGS_BYTES
 from watchers.errors import EncodingRefused, WatcherDeclarationError
 from watchers.triggers import BaseTrigger
+from watchers.watcher import checked_schema
 
 
 def describe_dag(dag: DAG, *, root: Path, file: str, max_kwargs_bytes: int = MAX_KWARGS_BYTES) -> DagSpec:
@@ -107,9 +108,10 @@ def _describe_asset(asset: Asset, *, root: Path, max_kwargs_bytes: int) -> Asset
     for watcher in asset.watchers:
         try:
             trigger = _describe_trigger(watcher.trigger, root=root, max_kwargs_bytes=max_kwargs_bytes)
+            schema = None if watcher.schema is None else checked_schema(watcher.schema, watcher=watcher.name)
         except (EncodingRefused, WatcherDeclarationError) as error:
             raise DeclarationError(f"asset {asset.name!r} watcher {watcher.name!r}: {error}") from error
-        watchers.append(WatcherSpec(name=watcher.name, trigger=trigger, when=watcher.when))
+        watchers.append(WatcherSpec(name=watcher.name, trigger=trigger, when=watcher.when, schema=schema))
     return AssetSpec(name=asset.name, uri=asset.uri, group=asset.group, extra=asset.extra, watchers=tuple(watchers))
 
 

@@ -211,9 +211,7 @@ async def _apply_links(
         trigger_id = trigger_ids[link.trigger.identity]
         if replaced is not None and link.trigger.identity in fresh:
             await asset_triggers.copy_positions(connection, from_trigger=replaced, to_trigger=trigger_id)
-        watcher_id = await watcher_links.insert_link(
-            connection, asset_id=ids[link.asset], trigger_id=trigger_id, name=link.name, when=link.when
-        )
+        watcher_id = await watcher_links.insert_link(connection, link, asset_id=ids[link.asset], trigger_id=trigger_id)
         declared[watcher_id] = link.bundle_digest
     if declared:
         await watcher_links.declare_links(connection, declared, file_path=file_path)

@@ -120,24 +120,33 @@ class Batch:
         places: dict[int, list[int]] = {}
         for place, delivery in enumerate(self.deliveries):
             for item in delivery.items:
-                for refusal in item.refusals:
-                    letter = self._letter(delivery.trigger_id, item, refusal=refusal)
-                    if letter is not None:
-                        rows.append(letter)
-                        places.setdefault(delivery.trigger_id, []).append(place)
+                letters = self._letters(item, delivery.trigger_id)
+                rows += letters
+                places.setdefault(delivery.trigger_id, []).extend([place] * len(letters))
         if not rows:
             return
         for trigger_id in await dead_letters.insert_dead_letters(hot, rows=rows):
             # A trigger has one delivery in hand at a time, so counting per trigger is counting per delivery.
             self.counts[places[trigger_id].pop(0)].dead_letters += 1
 
-    def _letter(self, trigger_id: int, item: DeliveryItem, *, refusal: Refusal) -> DeadLetterRow | None:
-        asset_id = None
-        if refusal.watcher_id is not None:
-            watcher = self.watchers.get(refusal.watcher_id)
-            if watcher is None:
-                return None
-            asset_id = watcher.asset_id
+    def _letters(self, item: DeliveryItem, trigger_id: int) -> list[DeadLetterRow]:
+        """One for each asset that refuses the item and gets it by no other watcher either."""
+        letters: list[DeadLetterRow] = []
+        settled = set(self._targets(item, trigger_id))
+        for refusal in item.refusals:
+            if not refusal.watchers:
+                letters.append(self._letter(item, trigger_id, refusal=refusal))
+            for watcher_id in refusal.watchers:
+                watcher = self.watchers.get(watcher_id)
+                if watcher is None or watcher.trigger_id != trigger_id or watcher.asset_id in settled:
+                    continue
+                settled.add(watcher.asset_id)
+                letters.append(self._letter(item, trigger_id, refusal=refusal, asset_id=watcher.asset_id))
+        return letters
+
+    def _letter(
+        self, item: DeliveryItem, trigger_id: int, *, refusal: Refusal, asset_id: int | None = None
+    ) -> DeadLetterRow:
         identity = None if item.key is None else message_identity(trigger_id, item.source, item.key, asset_id)
         raw = None if item.raw is None else item.raw[: self.raw_limit]
         return DeadLetterRow(
@@ -150,6 +159,7 @@ class Batch:
             reason=_storable(refusal.reason) or "",
             raw=raw,
             raw_size=item.raw_size if item.raw_size is not None or item.raw is None else len(item.raw),
+            payload=item.payload,
         )
 
     async def _store_positions(self, hot: HotConnection) -> None:
@@ -180,7 +190,7 @@ class Batch:
 
 
 def _touched(item: DeliveryItem) -> list[int]:
-    return [*item.watchers, *(each.watcher_id for each in item.refusals if each.watcher_id is not None)]
+    return [*item.watchers, *(id_ for each in item.refusals for id_ in each.watchers)]
 
 
 def _event(event_id: int, watcher: WatcherRow, *, item: DeliveryItem, body_id: int) -> EventRow:

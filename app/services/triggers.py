@@ -17,11 +17,13 @@ from app.store.wakeups import Notifier
 
 
 class WatcherFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """A watcher of a trigger: its asset and what the payload must match (JMESPath), None for everything."""
+    """A watcher of a trigger: its asset, what the payload must match (JMESPath) and obey (JSON Schema), None for
+    everything."""
 
     id: int
     asset_id: int
     when: str | None = None
+    schema: str | None = None
 
 
 class ClaimedTrigger(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +196,7 @@ async def _links(
 
 
 def _filter(row: statements.FilterRow) -> WatcherFilter:
-    return WatcherFilter(id=row.id, asset_id=row.asset_id, when=row.when)
+    return WatcherFilter(id=row.id, asset_id=row.asset_id, when=row.when, schema=row.schema)
 
 
 def _decrypted(keys: Keys, token: bytes) -> str | None:

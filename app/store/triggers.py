@@ -29,12 +29,13 @@ class ClaimedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A watcher of a trigger with its filter."""
+    """A watcher of a trigger with its filter and schema."""
 
     id: int
     trigger_id: int
     asset_id: int
     when: str | None
+    schema: str | None
 
 
 class OwnedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,16 +94,23 @@ async def claim_triggers(
 
 
 async def filters_of(hot: HotConnection, *, trigger_ids: Sequence[int]) -> list[FilterRow]:
-    """The watchers on active assets of the triggers, in id order."""
+    """The watchers on active assets of the triggers, in id order. A schema that many share is read once."""
     rows = await hot.fetch(
         """
-        SELECT w.id, w.trigger_id, w.asset_id, w.when_expression
-        FROM asset_watcher w JOIN asset a ON a.id = w.asset_id
-        WHERE w.trigger_id = ANY($1::bigint[]) AND a.is_active ORDER BY w.id
+        SELECT w.id, w.trigger_id, w.asset_id, w.when_expression, w.digest,
+               CASE WHEN row_number() OVER (PARTITION BY w.digest ORDER BY w.id) = 1 THEN w.payload_schema END
+        FROM (SELECT w.*, sha256(convert_to(w.payload_schema, 'UTF8')) AS digest
+              FROM asset_watcher w JOIN asset a ON a.id = w.asset_id
+              WHERE w.trigger_id = ANY($1::bigint[]) AND a.is_active) w
+        ORDER BY w.id
         """,
         trigger_ids,
     )
-    return [FilterRow(id=row[0], trigger_id=row[1], asset_id=row[2], when=row[3]) for row in rows]
+    schemas = {row[4]: row[5] for row in rows if row[5] is not None}
+    return [
+        FilterRow(id=row[0], trigger_id=row[1], asset_id=row[2], when=row[3], schema=schemas.get(row[4]))
+        for row in rows
+    ]
 
 
 async def owned_triggers(hot: HotConnection, *, owner_id: int) -> list[OwnedRow]:

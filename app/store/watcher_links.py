@@ -8,7 +8,7 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.reconcile import KnownLink, LinkUpdate
+from app.domain.reconcile import KnownLink, LinkUpdate, WantedLink
 from app.domain.specs import AssetKey
 from app.store.expressions import among
 from app.store.tables import asset, asset_watcher, asset_watcher_source, trigger
@@ -29,6 +29,7 @@ async def read_links(connection: AsyncConnection, asset_ids: Collection[int], *,
             asset_watcher.c.name,
             asset_watcher.c.trigger_id,
             asset_watcher.c.when_expression,
+            asset_watcher.c.payload_schema,
             asset.c.name.label("asset_name"),
             asset.c.uri,
             trigger.c.identity,
@@ -49,6 +50,7 @@ async def read_links(connection: AsyncConnection, asset_ids: Collection[int], *,
             identity=row.identity,
             trigger_id=row.trigger_id,
             when=row.when_expression,
+            schema=row.payload_schema,
             bundle_digest=row.bundle_digest,
             other_files=row.other_files,
         )
@@ -56,24 +58,28 @@ async def read_links(connection: AsyncConnection, asset_ids: Collection[int], *,
     ]
 
 
-async def insert_link(
-    connection: AsyncConnection, *, asset_id: int, trigger_id: int, name: str, when: str | None
-) -> int:
+async def insert_link(connection: AsyncConnection, link: WantedLink, *, asset_id: int, trigger_id: int) -> int:
     """Link a trigger to an asset; the id of the link."""
     statement = (
         insert(asset_watcher)
-        .values(asset_id=asset_id, trigger_id=trigger_id, name=name, when_expression=when)
+        .values(
+            asset_id=asset_id,
+            trigger_id=trigger_id,
+            name=link.name,
+            when_expression=link.when,
+            payload_schema=link.schema,
+        )
         .returning(asset_watcher.c.id)
     )
     return int((await connection.execute(statement)).scalar_one())
 
 
 async def update_link(connection: AsyncConnection, change: LinkUpdate) -> None:
-    """Give a link another name and filter; its trigger goes on."""
+    """Give a link another name, filter and schema; its trigger goes on."""
     statement = (
         update(asset_watcher)
         .where(asset_watcher.c.id == change.watcher_id)
-        .values(name=change.name, when_expression=change.when)
+        .values(name=change.name, when_expression=change.when, payload_schema=change.schema)
     )
     await connection.execute(statement)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.states import (
+    DEAD_LETTER_TRANSITIONS,
     DEMAND_TRANSITIONS,
     FINAL_RUN_STATES,
     FINAL_TASK_STATES,
@@ -16,6 +17,7 @@ from app.domain.states import (
     RUN_TRANSITIONS,
     TASK_TRANSITIONS,
     TRIGGER_TRANSITIONS,
+    DeadLetterState,
     DemandState,
     GroupState,
     RunState,
@@ -30,6 +32,7 @@ MACHINES: list[tuple[str, type[StrEnum], Mapping[Any, frozenset[Any]]]] = [
     ("Demand", DemandState, DEMAND_TRANSITIONS),
     ("Group", GroupState, GROUP_TRANSITIONS),
     ("Trigger", TriggerStatus, TRIGGER_TRANSITIONS),
+    ("Dead letter", DeadLetterState, DEAD_LETTER_TRANSITIONS),
 ]
 
 

@@ -34,7 +34,7 @@ def run(pipelines: Path, title: str, dag_id: str | None = None, **options: Any) 
 
 
 def test_all_snippets_are_found() -> None:
-    assert len(SNIPPETS) == TEXT.count("```python run") == 6
+    assert len(SNIPPETS) == TEXT.count("```python run") == 7
 
 
 @pytest.mark.parametrize("title", BY_TITLE)

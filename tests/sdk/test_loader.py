@@ -305,6 +305,34 @@ def test_watchers_refused(declare: str, message: str, parse: Parse) -> None:
     assert result.error.line is not None
 
 
+def test_a_schema_becomes_canonical_text(parse: Parse) -> None:
+    result = parse(
+        TRIGGER
+        + """
+    from app.sdk import DAG, Asset, AssetWatcher
+    schema = {"type": "object", "required": ["id"]}
+    DAG("d", schedule=Asset("a", watchers=[AssetWatcher("w", Mine(), schema=schema)]))
+    """
+    )
+    assert ids(result) == ["d"]
+    (watcher,) = result.dags[0].assets[0].watchers
+    assert watcher.schema == '{"required":["id"],"type":"object"}'
+
+
+@pytest.mark.parametrize("schema", ["{'type': 'intt'}", "{'$ref': 'https://example.com/order.json'}"])
+def test_a_bad_schema_is_a_located_error(schema: str, parse: Parse) -> None:
+    result = parse(
+        f"""
+        from app.sdk import DAG, Asset, AssetWatcher
+        from watchers import FileEventTrigger
+        strict = AssetWatcher("w", FileEventTrigger("/x"), schema={schema})
+        """
+    )
+    assert result.error is not None
+    assert (result.error.file, result.error.line) == ("pipeline.py", 4)
+    assert "watcher 'w': schema: " in result.error.message
+
+
 def test_mentions_of_an_asset_are_merged(parse: Parse) -> None:
     result = parse(
         TRIGGER

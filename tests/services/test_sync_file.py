@@ -142,13 +142,14 @@ async def test_a_changed_watcher_inherits_positions(declared: Declared) -> None:
     assert (position.trigger_id, position.lane, position.position) == (new.id, "0", 7)
 
 
-async def test_name_and_filter_change_in_place(declared: Declared) -> None:
+async def test_name_filter_and_schema_change_in_place(declared: Declared) -> None:
     await declared.sync("a.py", consumer("a", watched("one", ("w", TICK))))
     (before,) = await declared.rows("SELECT xmin::text, * FROM trigger")
     link = await declared.one("SELECT id FROM asset_watcher")
-    await declared.sync("a.py", consumer("a", watched("one", WatcherSpec(name="v", trigger=TICK, when="a == `1`"))))
-    after = await declared.one("SELECT id, name, when_expression FROM asset_watcher")
-    assert tuple(after) == (link.id, "v", "a == `1`")
+    changed = WatcherSpec(name="v", trigger=TICK, when="a == `1`", schema='{"type":"object"}')
+    await declared.sync("a.py", consumer("a", watched("one", changed)))
+    after = await declared.one("SELECT id, name, when_expression, payload_schema FROM asset_watcher")
+    assert tuple(after) == (link.id, "v", "a == `1`", '{"type":"object"}')
     assert list(await declared.rows("SELECT xmin::text, * FROM trigger")) == [before]
 
 

@@ -205,7 +205,7 @@ async def test_refusals_are_kept_once_with_their_raw_message_cut(
         payload=None, key="k", source="s", raw=b"x" * 100, refusals=(Refusal(code="size", reason="too large"),)
     )
     partly = DeliveryItem(
-        payload="1", key="p", source="s", refusals=(Refusal(code="filter", reason="it raised", watcher_id=watcher),)
+        payload="1", key="p", source="s", refusals=(Refusal(code="filter", reason="it raised", watchers=(watcher,)),)
     )
     delivery = Delivery(trigger_id=trigger, epoch=epoch, items=(whole, partly, item(2)))
 
@@ -216,7 +216,8 @@ async def test_refusals_are_kept_once_with_their_raw_message_cut(
     assert (again.events, again.dead_letters) == (0, 0)
     letters = {row["code"]: row for row in await world.letters(trigger)}
     assert (letters["size"]["raw"], letters["size"]["raw_size"], letters["size"]["asset_id"]) == (b"x" * 10, 100, None)
-    assert letters["filter"]["asset_id"] == asset
+    assert (letters["filter"]["asset_id"], letters["filter"]["payload"]) == (asset, "1")
+    assert letters["size"]["payload"] is None
     assert await world.value("SELECT refused FROM trigger") == 2
 
 
@@ -262,3 +263,27 @@ async def test_nothing_is_known_twice_after_a_crash_between_commit_and_answer(
 
     assert (answer.verdict, answer.events, answer.duplicates) == (Verdict.STORED, 0, 1)
     assert await world.value("SELECT count(*) FROM demand") == 1
+
+
+async def test_an_asset_that_gets_the_event_by_another_watcher_has_no_letter(
+    database: Database, notifier: Notifier, world: World
+) -> None:
+    asset, strict = await world.asset(), await world.asset()
+    trigger = await world.trigger()
+    lax, fussy, other = [await world.watcher(asset, trigger, name=name) for name in ("lax", "fussy", "fussier")]
+    both = [await world.watcher(strict, trigger, name=name) for name in ("one", "two")]
+    job = await world.job()
+    epoch = await world.own(trigger, job)
+    refusals = (
+        Refusal(code="schema", reason="rule 0", watchers=(fussy, both[0])),
+        Refusal(code="schema", reason="rule 1", watchers=(other, both[1])),
+    )
+    message = DeliveryItem(payload="1", watchers=(lax,), source="s", refusals=refusals, raw=b"one")
+
+    (answer,) = await store_batch(
+        database, notifier, job, deliveries=[Delivery(trigger_id=trigger, epoch=epoch, items=(message,))]
+    )
+
+    assert (answer.events, answer.dead_letters) == (1, 1)
+    (letter,) = await world.letters(trigger)
+    assert (letter["asset_id"], letter["reason"], letter["raw"], letter["state"]) == (strict, "rule 0", b"one", "held")

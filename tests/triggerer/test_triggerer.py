@@ -318,6 +318,48 @@ async def test_filters_are_applied_for_each_watcher(stage: Stage) -> None:
         assert await stage.world.payloads(broken) == []
 
 
+async def test_schemas_are_applied_for_each_watcher_after_its_filter(stage: Stage) -> None:
+    async with stage.running():
+        asset = await stage.world.asset()
+        strict, choosy = await stage.world.asset(), await stage.world.asset()
+        trigger = await stage.world.trigger(asset, classpath=f"{scripted.MODULE}.Returns")
+        await stage.world.watcher(strict, trigger, schema={"type": "integer", "minimum": 3})
+        await stage.world.watcher(choosy, trigger, when="@ > `2`", schema={"type": "integer", "maximum": 3})
+        await stage.world.dag("d", asset)
+        stage.notifier.poke("triggers")
+        assert await stage.events(asset, 5) == [0, 1, 2, 3, 4]
+        assert await stage.events(strict, 2) == [3, 4]
+        assert await stage.events(choosy, 1) == [3]
+
+        async def all_told() -> list[Any]:
+            letters = await stage.world.letters(trigger)
+            return letters if len(letters) == 4 else []
+
+        letters = await eventually(all_told, 60)
+    assert [(row["asset_id"], row["code"], row["payload"]) for row in letters] == [
+        (strict, "schema", "0"),
+        (strict, "schema", "1"),
+        (strict, "schema", "2"),
+        (choosy, "schema", "4"),
+    ]
+    assert letters[0]["reason"] == "payload: breaks minimum: 3 (schema /minimum)"
+
+
+async def test_a_changed_schema_counts_at_once_and_restarts_nothing(stage: Stage) -> None:
+    async with stage.running():
+        trigger, asset = await stage.watch("Ticker", pause=0.2)
+        await stage.events(asset, 1)
+        await stage.world.value("UPDATE asset_watcher SET payload_schema = '{\"not\": {}}'")
+        stage.notifier.poke("triggers")
+        assert await eventually(lambda: stage.world.letters(trigger), 60)
+        held = len(await stage.world.payloads(asset))
+        await stage.world.value("UPDATE asset_watcher SET payload_schema = NULL")
+        stage.notifier.poke("triggers")
+        await stage.events(asset, held + 1)
+        row = await stage.row(trigger)
+    assert (row["start_count"], row["restarts"]) == (1, 0)
+
+
 async def test_a_trigger_that_returns_starts_again(stage: Stage) -> None:
     async with stage.running(event_trigger_return_pause=0.05):
         trigger, asset = await stage.watch("Returns")

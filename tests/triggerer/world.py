@@ -62,7 +62,12 @@ class World:
         return dag_id
 
     async def trigger(
-        self, *assets: int, classpath: str = "x.Y", kwargs: dict[str, Any] | None = None, when: str | None = None
+        self,
+        *assets: int,
+        classpath: str = "x.Y",
+        kwargs: dict[str, Any] | None = None,
+        when: str | None = None,
+        schema: dict[str, Any] | None = None,
     ) -> int:
         """A wanted trigger, watched by each of the assets."""
         self._count += 1
@@ -78,18 +83,27 @@ class World:
             )
         )
         for asset in assets:
-            await self.watcher(asset, trigger_id, when=when)
+            await self.watcher(asset, trigger_id, when=when, schema=schema)
         return trigger_id
 
-    async def watcher(self, asset: int, trigger: int, *, name: str = "watch", when: str | None = None) -> int:
+    async def watcher(
+        self,
+        asset: int,
+        trigger: int,
+        *,
+        name: str = "watch",
+        when: str | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> int:
         return int(
             await self.value(
-                "INSERT INTO asset_watcher (asset_id, trigger_id, name, when_expression) "
-                "VALUES ($1, $2, $3, $4) RETURNING id",
+                "INSERT INTO asset_watcher (asset_id, trigger_id, name, when_expression, payload_schema) "
+                "VALUES ($1, $2, $3, $4, $5) RETURNING id",
                 asset,
                 trigger,
                 name,
                 when,
+                None if schema is None else json.dumps(schema),
             )
         )
 

@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from app.domain.deliveries import DeliveryItem, Position
+from app.domain.fan_out import Watchers
 from app.kernel.backoff import Backoff
 from app.kernel.settings import Settings
-from app.processes.triggerer.messages import Start, Watch
+from app.processes.triggerer.messages import Start
 from app.processes.triggerer.runner import RunnerKey, RunnerKind, RunnerProcess
 from app.services.triggers import ClaimedTrigger, WatcherFilter
 from watchers.encoding_rules import decode_tagged
@@ -105,9 +106,9 @@ def _with_bytes(value: dict[str, Any]) -> Any:
     return decode_tagged(value) if value.get("__type__") == "bytes" else value
 
 
-def watches(filters: tuple[WatcherFilter, ...]) -> tuple[Watch, ...]:
+def watches(filters: tuple[WatcherFilter, ...]) -> Watchers:
     """Watchers as a runner knows them."""
-    return tuple(Watch(id=each.id, when=each.when) for each in filters)
+    return Watchers.of((each.id, each.when, each.schema) for each in filters)
 
 
 def restart_backoff(settings: Settings) -> Backoff:

@@ -9,14 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from app.domain.deliveries import DeliveryItem, Position
-
-
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """A watcher of a trigger; ``when`` (JMESPath) None lets everything through."""
-
-    id: int
-    when: str | None = None
-
+from app.domain.fan_out import Watchers
 
 # --------------------------------------------------------------------------------------------- from parent to runner
 
@@ -41,7 +34,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     classpath: str
     kwargs: str
     identity: str
-    watchers: tuple[Watch, ...]
+    watchers: Watchers
     positions: dict[str, dict[str, str]] = {}
     entry: str | None = None
 
@@ -58,7 +51,7 @@ class Rewatch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     trigger_id: int
     epoch: int
-    watchers: tuple[Watch, ...]
+    watchers: Watchers
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True, tag=True):

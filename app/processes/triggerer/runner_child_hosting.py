@@ -7,9 +7,10 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from app.domain.fan_out import Watchers, load_libraries
 from app.processes.triggerer.messages import (
     Configure,
     Ended,
@@ -18,7 +19,6 @@ from app.processes.triggerer.messages import (
     SourceState,
     Start,
     Stop,
-    Watch,
     Yielded,
 )
 from app.processes.triggerer.runner_child_attribution import CURRENT, Attribution
@@ -100,8 +100,8 @@ class Hosted:
             case _:
                 return
 
-    def _rewatch(self, watchers: Sequence[Watch]) -> None:
-        self._watchers = tuple(watchers)
+    def _rewatch(self, watchers: Watchers) -> None:
+        self._watchers = watchers
         if self._yields is not None:
             self._yields.watch(self._watchers)
 
@@ -124,6 +124,9 @@ class Hosted:
     async def _host(self) -> None:
         error: BaseException | None = None
         try:
+            if self._watchers.schemas:
+                # Off the loop: importing the library takes longer than a trigger may block its runner.
+                await asyncio.to_thread(load_libraries)
             trigger = self._build()
             await self._drive(trigger)
         except asyncio.CancelledError as cancelled:
@@ -191,7 +194,7 @@ class Hosted:
             for source, lanes in start.positions.items()
         }
         source = default_source_of(trigger, classpath=start.classpath, identity=start.identity)
-        self._yields = Yields(self._runner.settings, default_source=source)
+        self._yields = Yields(self._runner.settings, default_source=source, mask=self.masked)
         self._yields.watch(self._watchers)
         return trigger
 

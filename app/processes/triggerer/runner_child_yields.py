@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jmespath
-import jmespath.exceptions
-
 from app.domain.deliveries import DeliveryItem, Position, Refusal
+from app.domain.fan_out import FanOut, Watchers
 from app.kernel.frames import MAX_FRAME
-from app.processes.triggerer.messages import Configure, Watch
+from app.processes.triggerer.messages import Configure
 from watchers.errors import PayloadRefused
 from watchers.payloads import encode_payload
 from watchers.triggers import BaseTrigger, PositionUpdate, TriggerEvent
@@ -32,21 +29,17 @@ class NotAnEvent(Exception):
 class Yields:
     """Encodes what one trigger yields; ``watch`` may be called again when its watchers change."""
 
-    def __init__(self, settings: Configure, *, default_source: str) -> None:
+    def __init__(self, settings: Configure, *, default_source: str, mask: Callable[[str], str] = str) -> None:
         self._max_bytes = min(settings.max_payload_bytes, MAX_FRAME - 2 * 1024 * 1024)
         self._max_depth = settings.max_payload_depth
         self._raw_limit = settings.raw_limit
         self._default_source = default_source
-        self._plain: tuple[int, ...] = ()
-        self._filtered: list[tuple[str, Any, tuple[int, ...]]] = []
+        self._mask = mask
+        self._fan_out = FanOut(Watchers())
 
-    def watch(self, watchers: Sequence[Watch]) -> None:
-        """From now on these watchers get what passes their filters."""
-        self._plain = tuple(each.id for each in watchers if each.when is None)
-        expressions = dict.fromkeys(each.when for each in watchers if each.when is not None)
-        self._filtered = [
-            (text, _compiled(text), tuple(each.id for each in watchers if each.when == text)) for text in expressions
-        ]
+    def watch(self, watchers: Watchers) -> None:
+        """From now on these watchers get what passes their filters and schemas."""
+        self._fan_out = FanOut(watchers, mask=self._mask)
 
     def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
         """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why."""
@@ -74,7 +67,7 @@ class Yields:
             text = encode_payload(event.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
         except PayloadRefused as refused:
             return self._refused(event, Refusal(code=refused.code, reason=str(refused)), key=key, source=source)
-        watchers, refusals = self._passing(text)
+        watchers, refusals = self._fan_out.passing(text)
         raw = event.raw[: self._raw_limit] if refusals and event.raw is not None else None
         return DeliveryItem(
             payload=text,
@@ -85,26 +78,6 @@ class Yields:
             raw=raw,
             raw_size=None if raw is None or event.raw is None else len(event.raw),
         )
-
-    def _passing(self, text: str) -> tuple[tuple[int, ...], tuple[Refusal, ...]]:
-        if not self._filtered:
-            return self._plain, ()
-        value = json.loads(text)
-        passing = list(self._plain)
-        refusals: list[Refusal] = []
-        for expression, compiled, watchers in self._filtered:
-            try:
-                if isinstance(compiled, Exception):
-                    raise compiled
-                found = compiled.search(value)
-            except Exception as error:  # noqa: BLE001 — an author's filter: that watcher gets a dead letter, others an event
-                reason = _clean(f"when={expression!r} failed: {type(error).__name__}: {error}")[:2000]
-                refusals += [Refusal(code="filter", reason=reason, watcher_id=each) for each in watchers]
-            else:
-                # False in JMESPath's sense; numbers, also 0, are true.
-                if found is not None and found is not False and found not in ("", [], {}):
-                    passing += watchers
-        return tuple(passing), tuple(refusals)
 
     def _refused(self, event: TriggerEvent, refusal: Refusal, *, key: str | None, source: str) -> DeliveryItem:
         raw, size = _raw(event, self._raw_limit)
@@ -128,7 +101,7 @@ def chunks(items: Sequence[DeliveryItem]) -> Iterator[tuple[DeliveryItem, ...]]:
     for item in items:
         weight = 4 * len(item.payload or "") if not (item.payload or "").isascii() else len(item.payload or "")
         weight += len(item.raw or b"") + 9 * len(item.watchers) + 300
-        weight += sum(len(each.reason) * 4 for each in item.refusals)
+        weight += sum(len(each.reason) * 4 + 9 * len(each.watchers) for each in item.refusals)
         if part and (size + weight > CHUNK_BYTES or len(part) >= _CHUNK_ITEMS):
             yield tuple(part)
             part, size = [], 0
@@ -142,13 +115,6 @@ def default_source_of(trigger: BaseTrigger, *, classpath: str, identity: str) ->
     ask = getattr(trigger, "default_source", None)
     named = ask() if ask is not None else None
     return named if isinstance(named, str) else f"{classpath}:{identity}"
-
-
-def _compiled(expression: str) -> Any:
-    try:
-        return jmespath.compile(expression)
-    except jmespath.exceptions.JMESPathError as error:
-        return error
 
 
 def _raw(event: TriggerEvent, limit: int) -> tuple[bytes | None, int | None]:

@@ -33,6 +33,8 @@ asset_watcher = Table(
     Column("name", Text, nullable=False),
     #: JMESPath over the payload; NULL lets everything through.
     Column("when_expression", Text),
+    #: JSON Schema as canonical text; NULL accepts everything.
+    Column("payload_schema", Text),
     created(),
     UniqueConstraint("asset_id", "name", "trigger_id"),
     Index("ix_asset_watcher_trigger_id", "trigger_id"),

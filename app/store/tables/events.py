@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+)
 
-from app.store.tables.base import Json, created, key, metadata, moment
+from app.domain.states import DeadLetterState
+from app.store.tables.base import Json, created, exactly_when, key, metadata, moment, one_of
 
 #: The body of an event, stored once however many assets share it: the ``extra`` an author sees.
 event_body = Table("event_body", metadata, key(), Column("extra", Json, nullable=False))
@@ -28,6 +41,8 @@ asset_event = Table(
     Column("source_run_id", Text),
     Column("source_map_index", Integer, nullable=False, server_default="-1"),
     moment("timestamp", nullable=False),
+    #: The dead letter that was requeued to make this event. No foreign key: the event outlives it.
+    Column("requeued_from", BigInteger),
     CheckConstraint("origin IN ('trigger', 'rest', 'task')", name="origin"),
     Index("ix_asset_event_asset_id", "asset_id", "id"),
     Index("ix_asset_event_timestamp", "timestamp", "id"),
@@ -66,13 +81,22 @@ dead_letter = Table(
     Column("key", Text),
     #: SHA-256 over trigger, source and key, so that a redelivery makes no second letter; NULL without identity.
     Column("identity", LargeBinary),
-    #: Short stable word: nan, cycle, depth, size, surrogate, type, ...
+    #: Short stable word: nan, cycle, depth, size, surrogate, type, ... ``filter`` and ``schema`` are refusals by one
+    #: asset: without an asset it was deleted since.
     Column("code", String(32), nullable=False),
     Column("reason", Text, nullable=False),
     #: The undecoded message up to a limit; ``raw_size`` is its full size in bytes.
     Column("raw", LargeBinary),
     Column("raw_size", BigInteger),
     created(),
+    #: What would have been the payload of the event, where there is one.
+    Column("payload", Json),
+    Column("state", String(16), nullable=False, server_default="held"),
+    moment("requeued_at"),
+    #: The events that requeueing made, or found made already from the same message.
+    Column("event_ids", ARRAY(BigInteger)),
+    one_of("state", DeadLetterState, name="state"),
+    exactly_when("state", [DeadLetterState.REQUEUED], "requeued_at", name="requeued"),
     Index("uq_dead_letter_identity", "identity", unique=True, postgresql_where="identity IS NOT NULL"),
     Index("ix_dead_letter_trigger_id", "trigger_id", "id"),
 )
