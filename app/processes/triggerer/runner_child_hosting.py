@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from app.kernel.crash_points import CrashPoint, reach
 from app.processes.triggerer.messages import (
     Configure,
     Ended,
@@ -220,8 +221,10 @@ class Hosted:
             finally:
                 if farewell is not None:
                     farewell.cancel()
+            reach(CrashPoint.YIELDED)
             if self._stopping or await self._hand_over(yielded, generator):
                 return
+            reach(CrashPoint.RESOLVED)
 
     async def _hand_over(self, yielded: Any, generator: Any) -> bool:
         """Send what was yielded and wait for its resolution; true if fenced."""
