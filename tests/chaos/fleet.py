@@ -167,6 +167,11 @@ class Fleet:
         assert self._pool is not None
         return list(await self._pool.fetch(query, *values))
 
+    async def execute(self, script: str) -> None:
+        """Several statements without values."""
+        assert self._pool is not None
+        await self._pool.execute(script)
+
     async def value(self, query: str, *values: Any) -> Any:
         """The first value of the first row."""
         rows = await self.fetch(query, *values)

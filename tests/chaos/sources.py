@@ -98,22 +98,21 @@ class KafkaSource:
 class FileSource:
     """A folder; a file's name is the value. Files are never acknowledged: identities tell them apart."""
 
-    kind = "file"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "inbox"
+    def __init__(self, folder: Path, *, kind: str = "file") -> None:
+        self.kind = kind
+        self.folder = folder / "inbox"
         self._drafts = folder / "drafts"
-        for each in (self._folder, self._drafts):
+        for each in (self.folder, self._drafts):
             each.mkdir(parents=True)
 
     def trigger(self) -> str:
-        return f"FileEventTrigger({str(self._folder)!r}, debounce=0.02)"
+        return f"FileEventTrigger({str(self.folder)!r}, debounce=0.02)"
 
     async def send(self, values: Sequence[str]) -> None:
         for value in values:
             draft = self._drafts / value
             draft.write_text(value)
-            draft.rename(self._folder / value)
+            draft.rename(self.folder / value)
 
     async def unacknowledged(self, sent: int) -> int:
         return 0
