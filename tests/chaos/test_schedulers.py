@@ -21,15 +21,13 @@ POINTS = (CrashPoint.PLAN_UNCOMMITTED, CrashPoint.PLANNED, CrashPoint.FINISH_UNC
 
 
 @pytest.mark.parametrize(
-    ("schedulers", "events", "rounds", "deaths"),
+    ("schedulers", "events", "rounds"),
     [
-        pytest.param(2, 30, 10, 1, id="short", marks=pytest.mark.timeout(300)),
-        pytest.param(3, 300, 100, 8, id="long", marks=[pytest.mark.chaos, pytest.mark.timeout(900)]),
+        pytest.param(2, 30, 10, id="short", marks=pytest.mark.timeout(300)),
+        pytest.param(3, 300, 100, id="long", marks=[pytest.mark.chaos, pytest.mark.timeout(900)]),
     ],
 )
-async def test_one_run_each(
-    make_fleet: MakeFleet, chance: Random, schedulers: int, events: int, rounds: int, deaths: int
-) -> None:
+async def test_one_run_each(make_fleet: MakeFleet, chance: Random, schedulers: int, events: int, rounds: int) -> None:
     async with make_fleet() as fleet:
         start = write_pipeline(fleet.pipelines)
         await fleet.start(dag_processor=1, scheduler=schedulers, api_server=2)
@@ -38,8 +36,10 @@ async def test_one_run_each(
         for client in clients:
             await eventually(lambda client=client: _answers(client), 60, what="an API server")
         async with asyncio.TaskGroup() as group:
-            group.create_task(_post_at_random_gaps(clients, chance, events=events))
-            group.create_task(_kill_and_restart(fleet, Random(chance.random()), deaths=deaths))
+            posting = group.create_task(_post_at_random_gaps(clients, chance, events=events))
+            killing = group.create_task(_kill_and_restart(fleet, Random(chance.random()), posting))
+        deaths = killing.result()
+        assert deaths
         await _rounds(fleet, clients, rounds=rounds)
         consumers = Consumers(fleet)
         runs = {dag_id: await consumers.assert_each_group_once(dag_id) for dag_id in CLAUSES}
@@ -56,23 +56,29 @@ async def _post_at_random_gaps(clients: list[Client], chance: Random, *, events:
     for number in range(events):
         body = {"name": chance.choice("aaabbc"), "extra": {"value": number}}
         await asyncio.to_thread(chance.choice(clients).post, "/api/v2/assets/events", body)
-        await asyncio.sleep(chance.uniform(0, 0.12))
+        await asyncio.sleep(chance.uniform(0, 0.25))
 
 
-async def _kill_and_restart(fleet: Fleet, chance: Random, *, deaths: int) -> None:
-    """One scheduler at a time: at a random moment, or at a point that one of them passes."""
-    for number in range(deaths):
-        point = None if number % 2 == 0 else POINTS[number // 2 % len(POINTS)]
-        node = chance.choice(fleet.of_kind("scheduler"))
-        if point is None:
+async def _kill_and_restart(fleet: Fleet, chance: Random, posting: asyncio.Task[None]) -> int:
+    """One scheduler at a time while events are posted: at a random moment, or at a point that one of them passes."""
+    deaths = 0
+    while not posting.done():
+        if deaths % 2 == 0:
             await asyncio.sleep(chance.uniform(0.2, 1.5))
+            node = chance.choice(fleet.of_kind("scheduler"))
             node.kill()
         else:
-            fired = await fleet.points.arm(point, passing=chance.randint(1, 4)).wait(within=60)
+            armed = fleet.points.arm(POINTS[deaths // 2 % len(POINTS)], passing=chance.randint(1, 3))
+            while (fired := armed.fired()) is None and not (posting.done() and armed.withdraw()):
+                await asyncio.sleep(0.01)
+            if fired is None:
+                break
             node = next(each for each in fleet.of_kind("scheduler") if each.pid == fired.pid)
             node.reap()
+        deaths += 1
         node.start()
         await fleet.until_up(node)
+    return deaths
 
 
 async def _rounds(fleet: Fleet, clients: list[Client], *, rounds: int) -> None:
