@@ -88,7 +88,7 @@ slow: $(STAMP)  ## The proofs that take minutes: whole deployments at full numbe
 
 .PHONY: chaos
 chaos: $(STAMP)  ## Tests that kill processes and stop services on purpose
-	@$(BIN)/python -m pytest -m chaos $(TESTS)
+	@$(BIN)/python -m pytest -m chaos -s $(TESTS)
 
 # -------------------------------------------------------------------------------------------------- use
 .PHONY: run

@@ -15,6 +15,7 @@ import msgspec
 
 from app.domain.specs import LoadResult, LocatedError
 from app.kernel.clock import utc_now
+from app.kernel.crash_points import CrashPoint, reach
 from app.kernel.errors import NotFound
 from app.services import demand
 from app.services.assets import Encrypt, apply_assets, lock_affected, plan_assets, refresh_consumed
@@ -82,9 +83,12 @@ async def sync_file(
         await dag_files.upsert_file(connection, result.file, bundle_digest=digest, duration=result.duration)
         await import_errors.delete_error(connection, result.file)
         sync = FileSync(connection, result=result, digest=digest, stored=stored, defaults=defaults, now=now)
-        return await sync.run(encrypt), sync.topics
+        outcome = await sync.run(encrypt)
+        reach(CrashPoint.SYNC_UNCOMMITTED)
+        return outcome, sync.topics
 
     outcome, topics = await database.retrying(work)
+    reach(CrashPoint.SYNCED)
     if topics:
         notifier.poke(*topics)
     return outcome

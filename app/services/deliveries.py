@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from app.domain.deliveries import Delivery, DeliveryItem, Refusal, Resolution, Verdict
+from app.kernel.crash_points import CrashPoint, reach
 from app.services.delivery_batch import Batch, Fenced
 from app.store.database import Database, HotConnection
 from app.store.errors import ConstraintViolated, DataRefused
@@ -84,7 +85,9 @@ async def _store(
     database: Database, owner_id: int, *, deliveries: Sequence[Delivery], raw_limit: int
 ) -> list[Resolution]:
     async def work(hot: HotConnection) -> list[Resolution]:
-        return await Batch(owner_id=owner_id, deliveries=deliveries, raw_limit=raw_limit).store(hot)
+        resolutions = await Batch(owner_id=owner_id, deliveries=deliveries, raw_limit=raw_limit).store(hot)
+        reach(CrashPoint.STORE_UNCOMMITTED)
+        return resolutions
 
     return await database.retrying_hot(work)
 

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from app.domain.demand import Batch, OpenBatch, batch_groups, group_arrivals
 from app.domain.states import GroupState
+from app.kernel.crash_points import CrashPoint, reach
 from app.services import runs
 from app.services.versions import DagVersion, versions_of
 from app.store import demand as statements
@@ -84,6 +85,8 @@ class _Planner:
         try:
             async with self._database.hot() as hot:
                 turn = await plan_dag(self._database, hot, dag_id=dag_id, patience=patience)
+                if turn.runs:
+                    reach(CrashPoint.PLAN_UNCOMMITTED)
         except Conflict:
             return False
         except DatabaseUnavailable:
@@ -95,6 +98,7 @@ class _Planner:
         if turn.skipped:
             return False
         if turn.runs:
+            reach(CrashPoint.PLANNED)
             self._notifier.poke("tasks")
         self.outcome.planned.append(dag_id)
         self.outcome.runs += turn.runs

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from app.kernel.crash_points import CrashPoint, reach
 from app.kernel.errors import AlreadyExists, NotFound
 from app.services.recording import record
 from app.store import events as statements
@@ -152,6 +153,7 @@ class EventPoster:
             answers: Sequence[Answer | BaseException]
             try:
                 answers = await _store_posts(self._database, [post for post, _ in group])
+                reach(CrashPoint.POSTED)
             except Exception as error:  # noqa: BLE001 — each caller is told; the poster serves the others
                 answers = [error] * len(group)
             self._answer(group, answers)
@@ -220,6 +222,7 @@ async def _store_together(hot: HotConnection, posts: Sequence[NewPost]) -> list[
             events.append(EventRow(id=event_id, asset_id=post.asset_id, body_id=body_id, origin="rest"))
     bodies = {body_id: post.extra for body_id, post in zip(body_ids, posts, strict=True)}
     await record(hot, bodies=bodies, events=events)
+    reach(CrashPoint.POST_UNCOMMITTED)
     return answers
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from app.domain.orders import AttemptOrder, Failed
 from app.domain.states import TaskState
+from app.kernel.crash_points import CrashPoint, reach
 from app.kernel.telemetry import get_logger
 from app.services.attempt_ends import AttemptReport, Ending, Lost, ReportResult
 from app.services.attempts import orders_of
@@ -122,9 +123,11 @@ async def _finish_together(
     async def work(hot: HotConnection) -> Ending:
         ending = Ending(database, hot, owner_id=owner_id)
         await ending.run(reports)
+        reach(CrashPoint.FINISH_UNCOMMITTED)
         return ending
 
     ending = await database.retrying_hot(work)
+    reach(CrashPoint.FINISHED)
     if ending.topics:
         notifier.poke(*ending.topics)
     return [

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from app.domain.states import TriggerStatus
+from app.kernel.crash_points import CrashPoint, reach
 from app.services.secrets import Keys, NotDecryptable
 from app.store import positions as position_statements
 from app.store import triggers as statements
@@ -57,6 +58,8 @@ async def claim(
         rows = await statements.claim_triggers(hot, owner_id=owner_id, limit=limit, queues=queues, team_name=team_name)
         ids = [row.id for row in rows]
         watchers, places = await _links(hot, ids)
+        if rows:
+            reach(CrashPoint.CLAIM_UNCOMMITTED)
         return [
             ClaimedTrigger(
                 id=row.id,
@@ -73,7 +76,10 @@ async def claim(
             for row in rows
         ]
 
-    return await database.retrying_hot(work)
+    claimed = await database.retrying_hot(work)
+    if claimed:
+        reach(CrashPoint.CLAIMED)
+    return claimed
 
 
 async def owned(database: Database, owner_id: int) -> tuple[dict[int, OwnedRow], dict[int, tuple[WatcherFilter, ...]]]:
@@ -153,9 +159,12 @@ async def release(
         return set()
 
     async def work(hot: HotConnection) -> set[int]:
-        return await statements.release_triggers(hot, owner_id=owner_id, triggers=triggers)
+        given_up = await statements.release_triggers(hot, owner_id=owner_id, triggers=triggers)
+        reach(CrashPoint.RELEASE_UNCOMMITTED)
+        return given_up
 
     released = await database.retrying_hot(work)
+    reach(CrashPoint.RELEASED)
     if released:
         notifier.poke("triggers")
     return released

@@ -31,7 +31,9 @@ OLDEST_SERVER = 150000
 _SESSION = {
     # Death of a client inside a long statement is noticed within this time, so that its session locks are freed.
     "client_connection_check_interval": "250ms",
-    "idle_in_transaction_session_timeout": "120s",
+    # A process that stands still, or is cut off, in the middle of a transaction keeps its locks: peers could neither
+    # take over its triggers nor store events for the DAGs it locked. It must let go before its lease is over.
+    "idle_in_transaction_session_timeout": "5s",
     "timezone": "UTC",
     # The hot statements are planned for the values at hand; a generic plan over arrays misjudges their size.
     "plan_cache_mode": "auto",

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from app.kernel.settings import load_settings
 from app.store.database import Database
 from app.store.errors import DatabaseUnavailable, StoreError
 from app.store.wakeups import Listener, Notifier
@@ -81,6 +82,17 @@ async def test_what_the_server_closed_is_never_handed_out(database_url: str) -> 
             await administration.close()
             after = await asyncio.gather(*(use() for _ in range(READERS)))
             assert not set(before) & set(after)
+
+
+async def test_a_transaction_that_stands_still_lets_go_before_a_lease_is_over(database_url: str) -> None:
+    """Its locks would keep peers from taking over and from storing events for 120 s before."""
+    limit = load_settings().lease_seconds
+    shown = "SELECT extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval)"
+    async with await Database.connect(database_url, pool_size=2) as database:
+        async with database.transaction() as connection:
+            assert 0 < await connection.scalar(text(shown)) < limit
+        async with database.hot() as hot:
+            assert 0 < await hot.fetchval(shown) < limit
 
 
 @pytest.mark.parametrize("state", ["53100", "53200", "53300", "58030", "25006", "57014", "57P03", "08006"])

@@ -11,6 +11,7 @@ from typing import Any
 import uvloop
 
 from app.interfaces.cli.context import database_url
+from app.kernel import crash_points
 from app.kernel.children import PARENT_VARIABLE, die_with_parent
 from app.kernel.settings import Settings, load_settings, unknown_variables, with_overrides
 from app.kernel.telemetry import configure_logging, get_logger
@@ -35,6 +36,8 @@ def begin(**overrides: object) -> Settings:
         del os.environ[PARENT_VARIABLE]
     settings = with_overrides(load_settings(), **overrides)
     configure_logging(level=settings.log_level, style=settings.log_format)
+    if crash_points.IS_ARMED:
+        _log.warning(f"{crash_points.VARIABLE} is set: files can kill this process", action="crash_points_armed")
     if not is_member:
         warn_of_unknown_variables()
     return settings

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from app.domain.deliveries import Delivery, Resolution
+from app.kernel.crash_points import CrashPoint, reach
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.triggerer.messages import Resolved
@@ -142,6 +143,7 @@ class Committer:
         pause = 0.05
         answers: list[Resolution] = []
         while not answers:
+            reach(CrashPoint.RECEIVED)
             try:
                 answers = await self._store_together([each.delivery for each in batch])
             except (DatabaseUnavailable, TimeoutError) as error:
@@ -151,6 +153,7 @@ class Committer:
             except Exception as error:  # noqa: BLE001 — nothing is resolved, so nothing is lost
                 await self._set_apart(batch, error)
                 return
+        reach(CrashPoint.STORED)
         self._trouble.recovered("store", "events are stored again", action="store_recovered")
         for each, answer in zip(batch, answers, strict=True):
             self._answer(each, fenced=answer.verdict is Verdict.FENCED)

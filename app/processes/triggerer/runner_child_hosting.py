@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from app.domain.fan_out import Watchers, load_libraries
+from app.kernel.crash_points import CrashPoint, reach
 from app.processes.triggerer.messages import (
     Configure,
     Ended,
@@ -223,8 +224,10 @@ class Hosted:
             finally:
                 if farewell is not None:
                     farewell.cancel()
+            reach(CrashPoint.YIELDED)
             if self._stopping or await self._hand_over(yielded, generator):
                 return
+            reach(CrashPoint.RESOLVED)
 
     async def _hand_over(self, yielded: Any, generator: Any) -> bool:
         """Send what was yielded and wait for its resolution; true if fenced."""
