@@ -11,7 +11,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from tests.benchmarks import backlog, latency, raw, storing, triggering
+from tests.benchmarks import backlog, idle, latency, raw, storing, triggering
 from tests.benchmarks.figures import Section
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import print_table, write_json
@@ -24,7 +24,7 @@ _COLUMNS = (
     MofNCompleteColumn(),
     TimeElapsedColumn(),
 )
-NAMES = ("raw", "rest", "kafka", "sqs", "triggers", "storing", "backlog")
+NAMES = ("raw", "rest", "kafka", "sqs", "triggers", "storing", "backlog", "idle")
 
 
 class _Bar:
@@ -51,13 +51,14 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=200, help="messages of each latency measurement")
     parser.add_argument("--rate", type=float, default=10.0, help="messages a second of each latency measurement")
     parser.add_argument("--backlog", type=int, default=1_000, help="events of the backlog")
+    parser.add_argument("--triggers", type=int, default=50_000, help="idle timers in one triggerer")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each throughput measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     chosen = parser.parse_args(arguments)
     chosen.only = [name.strip() for name in chosen.only.split(",") if name.strip()]
     if unknown := [name for name in chosen.only if name not in NAMES]:
         parser.error(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(NAMES)}")
-    if chosen.events < 1 or chosen.rate <= 0 or chosen.backlog < 1 or chosen.seconds <= 0:
+    if chosen.events < 1 or chosen.rate <= 0 or min(chosen.backlog, chosen.triggers) < 1 or chosen.seconds <= 0:
         parser.error("numbers must be positive")
     return chosen
 
@@ -74,7 +75,9 @@ def benchmarks(chosen: argparse.Namespace, bar: _Bar) -> dict[str, Callable[[], 
     }
 
 
-def on_server(chosen: argparse.Namespace, postgres: PostgresForTests) -> dict[str, Callable[[], Awaitable[Section]]]:
+def on_server(
+    chosen: argparse.Namespace, postgres: PostgresForTests, bar: _Bar
+) -> dict[str, Callable[[], Awaitable[Section]]]:
     """Benchmarks of parts, on a server of their own that waits for the disk as well."""
 
     async def commits() -> Section:
@@ -87,6 +90,9 @@ def on_server(chosen: argparse.Namespace, postgres: PostgresForTests) -> dict[st
         "raw": commits,
         "triggers": lambda: triggering.measure(postgres, seconds=chosen.seconds),
         "storing": lambda: storing.measure(postgres, seconds=chosen.seconds),
+        "idle": lambda: idle.measure(
+            postgres, triggers=chosen.triggers, seconds=10 * chosen.seconds, progress=bar.told
+        ),
     }
 
 
@@ -97,9 +103,9 @@ def run(chosen: argparse.Namespace, bar: _Bar) -> list[Section]:
         if name not in chosen.only:
             continue
         bar.begin(name)
-        if name in ("raw", "triggers", "storing"):
+        if name in ("raw", "triggers", "storing", "idle"):
             with running_postgres(fsync=True) as postgres:
-                sections.append(uvloop.run(_whole(on_server(chosen, postgres)[name])))
+                sections.append(uvloop.run(_whole(on_server(chosen, postgres, bar)[name])))
         else:
             sections.append(uvloop.run(_whole(benchmarks(chosen, bar)[name])))
     return sections
