@@ -75,6 +75,9 @@ class PositionUpdate:
     lanes: Mapping[str, Any]
 
 
+#: Longest that :meth:`BaseEventTrigger.lag` may take, in seconds.
+LAG_DEADLINE = 5.0
+
 #: What ``run()`` may yield. An empty sequence is resolved at once.
 Yielded: TypeAlias = TriggerEvent | PositionUpdate | Sequence[TriggerEvent | PositionUpdate]
 
@@ -136,4 +139,15 @@ class BaseEventTrigger(BaseTrigger):
 
     def default_source(self) -> str | None:
         """The ``source`` of events that name none. ``None``: class path and identity of the kwargs."""
+        return None
+
+    async def lag(self) -> int | None:
+        """How many messages wait at the source that :meth:`run` has not yielded yet; ``None`` if that is unknown.
+
+        A trigger that overrides this is asked every few seconds beside ``run()``, on the same loop. It must be cheap;
+        an answer that takes longer than :data:`LAG_DEADLINE` counts as unknown, and so does an exception. A trigger
+        that reports messages and yields nothing for 30 s (a setting), while nothing it yielded is in hand, counts as
+        stuck: it is closed, started again, and shown as degraded until it makes progress. So answer 0 while the source
+        itself says that it has nothing, whatever an approximate count says.
+        """
         return None

@@ -156,6 +156,13 @@ class Settings(BaseSettings):
     block_warning: float = _setting(0.2, "Blocked event loop of a runner that is reported", "s", gt=0)
     block_limit: float = _setting(10, "Blocked event loop for which a trigger is quarantined", "s", gt=0)
 
+    lag_interval: float = _setting(
+        5, "Pause between two questions how much waits at a trigger's source", "s", gt=0, le=10
+    )
+    stuck_source_after: float = _setting(
+        30, "How long messages may wait at a source whose trigger yields nothing before it is started again", "s", gt=0
+    )
+
     # Events
     max_payload_bytes: int = _setting(1_048_576, "Largest payload of an event, as JSON", "bytes", ge=1024)
     max_payload_depth: int = _setting(100, "Deepest nesting of a payload", "levels", ge=1, le=500)

@@ -136,7 +136,8 @@ async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Ta
         UPDATE trigger t
         SET events = t.events + s.events, duplicates = t.duplicates + s.duplicates, refused = t.refused + s.refused,
             last_event_at = CASE WHEN s.events > 0 THEN now() ELSE t.last_event_at END,
-            consecutive_errors = CASE WHEN s.events > 0 THEN 0 ELSE t.consecutive_errors END
+            consecutive_errors = CASE WHEN s.events > 0 THEN 0 ELSE t.consecutive_errors END,
+            degraded_reason = NULL, degraded_since = NULL
         FROM said s JOIN held h ON h.id = s.trigger_id AND h.epoch = s.epoch
         WHERE t.id = s.trigger_id
         RETURNING t.id, s.epoch

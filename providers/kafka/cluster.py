@@ -22,7 +22,7 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from providers.kafka.errors import translate, translated
 from providers.kafka.metadata import ClusterView, TopicsRequest, view_of
 from providers.kafka.settings import KafkaSettings
-from watchers.errors import SourceMisconfigured
+from watchers.errors import SourceError, SourceMisconfigured, SourceUnavailable
 
 #: Coordinator answers that mean: ask anew who coordinates, in a moment.
 _COORDINATOR_MOVED = (
@@ -90,17 +90,18 @@ class Cluster:
         self._client: Any = None
         self._coordinator: int | None = None
 
-    async def open(self) -> None:
+    async def open(self) -> str:
+        """Connect; returns the address of a broker that answers."""
+        server = await self._reach()
         self._client = AIOKafkaClient(
-            bootstrap_servers=list(self._settings.bootstrap_servers),
+            bootstrap_servers=server,
             # Its own view, which brokers there are, is refreshed when a connection breaks.
             metadata_max_age_ms=3_600_000,
             **self._options,
         )
-        try:
+        with translated("connecting"):
             await unbroken(self._client.bootstrap())
-        except kafka.KafkaConnectionError as error:
-            raise await self._why_unreachable(error) from error
+        return server
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -151,24 +152,34 @@ class Cluster:
                 if error is not kafka.NoError:
                     raise error(f"{topic}/{partition}")
 
-    async def _why_unreachable(self, failure: Exception) -> Exception:
-        """The client only logs why it could not connect: try again, for the reason."""
-        reason: Exception = translate(failure, doing="connecting")
+    async def _reach(self) -> str:
+        """The first of the servers to answer. All are tried at once: the client tries one after the other, waits its
+        whole deadline for one that is mute, and only logs why it could not connect."""
+        trying = {asyncio.create_task(self._try(server)): server for server in self._settings.bootstrap_servers}
+        reason: SourceError = SourceUnavailable("connecting: no broker is named")
         try:
-            async with asyncio.timeout(self._settings.request_timeout):
-                for server in self._settings.bootstrap_servers:
-                    reason = await self._try_server(server) or reason
-                    if isinstance(reason, SourceMisconfigured):
-                        break
-        except TimeoutError:
-            pass  # what was learnt so far is the answer
-        return reason
+            left = set(trying)
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    failure = task.result()
+                    if failure is None:
+                        return trying[task]
+                    if not isinstance(reason, SourceMisconfigured):
+                        reason = failure
+            raise reason
+        finally:
+            for task in trying:
+                task.cancel()
+            await asyncio.gather(*trying, return_exceptions=True)
 
-    async def _try_server(self, server: str) -> Exception | None:
+    async def _try(self, server: str) -> SourceError | None:
+        """Why the server cannot be used, or ``None``."""
         host, _, port = server.rpartition(":")
         try:
-            connection = await create_conn(host.strip("[]"), int(port), **self._options)
-        except (TimeoutError, kafka.KafkaError, OSError) as error:
-            return translate(error, doing=f"connecting to {server}")
+            with translated(f"connecting to {server}"):
+                connection = await create_conn(host.strip("[]"), int(port), **self._options)
+        except SourceError as error:
+            return error
         await connection.close()
         return None

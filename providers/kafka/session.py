@@ -62,10 +62,10 @@ class Session:
 
     async def open(self) -> None:
         """Connect. Raises :class:`SourceError`."""
-        await self._cluster.open()
+        server = await self._cluster.open()
         self._see(await self._cluster.view())
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=list(self._settings.bootstrap_servers),
+            bootstrap_servers=server,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
@@ -140,6 +140,22 @@ class Session:
         self._resume_clocks()
         if self._copy is not None:
             self._copy.update(batch.offsets)
+
+    async def lag(self) -> int | None:
+        """Messages between what was handed out and the ends of the partitions that are read; ``None`` before that is
+        known. Raises :class:`SourceError`."""
+        partitions = [partition for partition in self._assigned if not self._is_leaderless(partition)]
+        if not partitions:
+            return 0 if self._view is not None and not self._wanted else None
+        with translated("asking where partitions end"):
+            ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(partitions)
+        known = {partition: self._topics.known(partition).offsets.get(partition.partition) for partition in ends}
+        return sum(max(0, ends[partition] - offset) for partition, offset in known.items() if offset is not None)
+
+    def _is_leaderless(self, partition: TopicPartition) -> bool:
+        """The client would wait for a leader."""
+        seen = None if self._view is None else self._view.topics.get(partition.topic)
+        return seen is None or partition.partition in seen.leaderless or partition.partition not in seen.partitions
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from providers.kafka.positions import Positions
 from providers.kafka.settings import KafkaSettings, with_connection
+from watchers.attempts import until_one_succeeds
 from watchers.connections import get_connection
 from watchers.errors import SourceError, SourceMisconfigured, WatcherError
 from watchers.triggers import BaseEventTrigger, Yielded
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from providers.kafka.session import Session
 
 #: Pauses between attempts to connect, in seconds; the last one repeats.
-RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 
 class KafkaTrigger(BaseEventTrigger):
@@ -58,6 +60,8 @@ class KafkaTrigger(BaseEventTrigger):
             **options,
         )
         self._failing = False
+        self._attempts = 0
+        self._session: Session | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return "providers.kafka.trigger.KafkaTrigger", self.settings.declared()
@@ -68,20 +72,19 @@ class KafkaTrigger(BaseEventTrigger):
 
         tame_vendor_logs()
         positions = Positions(self.positions)
-        attempt = 0
         reported: SourceError | None = None
         while True:
-            session: Session | None = None
             failed = False
+            session = self._session = await until_one_succeeds(
+                lambda: self._open(positions), pause=self._pause, discard=lambda late: late.close(flush=False)
+            )
             try:
-                session = await self._open(positions)
                 while True:
                     batch = await session.next_batch()
                     if batch is not None:
                         yield batch.items
                         session.stored(batch)
                     if session.healthy:
-                        attempt = 0
                         self._heal()
                     elif session.trouble is not None and session.trouble is not reported:
                         reported = session.trouble
@@ -90,21 +93,36 @@ class KafkaTrigger(BaseEventTrigger):
                 failed = True
                 self._fail(error)
             finally:
-                if session is not None:
-                    await session.close(flush=not failed)
-            await asyncio.sleep(RETRY_PAUSES[min(attempt, len(RETRY_PAUSES) - 1)])
-            attempt += 1
+                self._session = None
+                await session.close(flush=not failed)
+            await asyncio.sleep(self._pause())
 
-    async def _open(self, positions: Positions) -> Session:
+    async def lag(self) -> int | None:
+        """Messages that were not handed out yet, over all partitions that are read."""
+        session = self._session
+        return None if session is None else await session.lag()
+
+    async def _open(self, positions: Positions) -> Session | None:
+        """A connected session; ``None``, having told why, if there is none to be had."""
         from providers.kafka.session import Session
 
-        session = Session(self._resolved_settings(), positions=positions, log=self.log)
         try:
-            await session.open()
-        except BaseException:
-            await session.close(flush=False)
-            raise
+            session = Session(self._resolved_settings(), positions=positions, log=self.log)
+            try:
+                await session.open()
+            except BaseException:
+                await session.close(flush=False)
+                raise
+        except SourceError as error:
+            self._fail(error)
+            return None
         return session
+
+    def _pause(self) -> float:
+        """Seconds to the next attempt to connect: more after each that failed since the source was last healthy."""
+        pause = RETRY_PAUSES[min(self._attempts, len(RETRY_PAUSES) - 1)]
+        self._attempts += 1
+        return pause * random.uniform(0.8, 1.0)
 
     def _resolved_settings(self) -> KafkaSettings:
         """The settings with what their connection adds, looked up anew for each attempt: it may have been changed."""
@@ -122,6 +140,7 @@ class KafkaTrigger(BaseEventTrigger):
         self.status.failed(error)
 
     def _heal(self) -> None:
+        self._attempts = 0
         if self._failing:
             self._failing = False
             self.status.recovered()

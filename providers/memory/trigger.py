@@ -13,7 +13,7 @@ from watchers.errors import SourceError, WatcherDeclarationError
 from watchers.triggers import BaseEventTrigger, TriggerEvent, Yielded
 
 #: Longest pause between two attempts to reach the broker, in seconds.
-LONGEST_PAUSE = 5.0
+LONGEST_PAUSE = 2.0
 
 
 class MemoryTrigger(BaseEventTrigger):
@@ -51,6 +51,8 @@ class MemoryTrigger(BaseEventTrigger):
         self.wait_seconds = wait_seconds
         self._unconfirmed: list[str] = []
         self._failures = 0
+        #: A connection of its own: a receive that waits holds the other.
+        self._counting: MemoryClient | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments, as for every trigger."""
@@ -82,8 +84,14 @@ class MemoryTrigger(BaseEventTrigger):
                     yield [self._event(message) for message in received]
                     self._unconfirmed += [message.id for message in received]
         finally:
-            if client is not None:
-                await client.close()
+            for each in (client, self._counting):
+                if each is not None:
+                    await each.close()
+
+    async def lag(self) -> int:
+        """Messages that wait and are in nobody's hands."""
+        self._counting = self._counting or MemoryClient(socket_path(self.socket))
+        return (await self._counting.statistics(self.queue_name)).visible
 
     async def _confirm(self, client: MemoryClient) -> None:
         """Acknowledge what is resolved. Where that fails it is repeated before the next receive: an acknowledgement

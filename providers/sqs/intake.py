@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers.sqs.outage import Outage, Outages
-from providers.sqs.queue import BatchResult, Message, Queue
+from providers.sqs.queue import DEADLINE, BatchResult, Message, Queue
+from watchers.attempts import until_one_succeeds
 from watchers.errors import SourceError, SourceUnavailable
 from watchers.triggers import SourceStatus
 
@@ -73,6 +74,8 @@ class Intake:
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
+        #: When the queue said last that it has nothing, unless it gave something since.
+        self._emptied: float | None = None
         self._extension_fails = False
 
     def start(self) -> None:
@@ -103,6 +106,13 @@ class Intake:
         attempt = self._deleting.attempt
         await self._delete(self._receipts(resolved=True, among=[message.id for message in messages]), attempt=attempt)
 
+    async def lag(self) -> int:
+        """How many messages wait. A poll that found nothing lately is the answer: the service's count is approximate
+        and lags behind, and a quiet queue costs no request."""
+        if self._emptied is not None and self._now() - self._emptied < self._tuning.wait + 2 * DEADLINE:
+            return 0
+        return await self._queue.visible()
+
     async def close(self) -> None:
         """End the tasks; delete what is resolved and give back the rest, once, within a deadline."""
         for task in self._tasks:
@@ -124,32 +134,36 @@ class Intake:
                 continue
             async with self._receiving.turn:
                 if self._receiving.is_on:
-                    await self._receiving.pause()
-                    await self._receive(wait=0)
+                    await asyncio.sleep(self._receiving.pause())
+                    await until_one_succeeds(lambda: self._receive(wait=0), pause=self._receiving.pause)
 
     def _has_room(self) -> bool:
         undeleted = sum(entry.is_resolved for entry in self._in_hand.values())
         return not self._fresh and undeleted < UNDELETED_LIMIT
 
-    async def _receive(self, *, wait: int) -> None:
+    async def _receive(self, *, wait: int) -> bool | None:
+        """Whether the queue answered: true or none."""
         attempt, visibility = self._receiving.attempt, self._tuning.visibility
         began = self._now()
         try:
             messages = await self._queue.receive(self._tuning.limit, wait=wait, visibility=visibility)
         except SourceError as error:
             self._receiving.failed(error, attempt=attempt)
-            return
+            return None
         self._receiving.answered()
         if not messages:
+            self._emptied = self._now()
             # A server that does not wait (or was not asked to) must not be asked without pause.
             await asyncio.sleep(max(0.0, began + SHORTEST_POLL - self._now()))
-            return
+            return True
+        self._emptied = None
         # Too late by the way back, which the margin covers: a long poll hides from when it answers.
         hidden_until = self._now() + visibility
         async with self._changed:
             for message in messages:
                 self._take(message, hidden_until=hidden_until)
             self._changed.notify_all()
+        return True
 
     def _take(self, message: Message, *, hidden_until: float) -> None:
         known = self._in_hand.get(message.id)
@@ -220,7 +234,7 @@ class Intake:
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._deleting.is_on)
-            await self._deleting.pause()
+            await asyncio.sleep(self._deleting.pause())
             await self._delete(self._receipts(resolved=True), attempt=self._deleting.attempt)
 
     async def _delete(self, receipts: dict[str, str], *, attempt: int) -> None:

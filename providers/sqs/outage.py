@@ -10,7 +10,7 @@ from watchers.triggers import SourceStatus
 
 #: Pauses between attempts: first and longest, in seconds.
 FIRST_PAUSE = 0.25
-LONGEST_PAUSE = 5.0
+LONGEST_PAUSE = 2.0
 
 
 class Outages:
@@ -64,7 +64,7 @@ class Outage:
             self.failures = 0
             self._outages.ended(self)
 
-    async def pause(self) -> None:
-        """Wait before the next attempt: longer after each failure, up to a limit, never quite the same time."""
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self.failures - 1, 10))
-        await asyncio.sleep(pause * random.uniform(0.8, 1.0))
+    def pause(self) -> float:
+        """Seconds to the next attempt: more after each failure, up to a limit, never quite the same."""
+        pause: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(max(self.failures - 1, 0), 10))
+        return pause * random.uniform(0.8, 1.0)

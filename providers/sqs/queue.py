@@ -73,6 +73,13 @@ class Queue:
             )
             return [_message(entry) for entry in _of_the_service(answer).get("Messages", ())]
 
+    async def visible(self) -> int:
+        """How many messages wait, approximately."""
+        name, url = "ApproximateNumberOfMessages", await self.url()
+        async with self._client.request(f"count {self.address.name}", deadline=DEADLINE) as client:
+            answer = _of_the_service(await client.get_queue_attributes(QueueUrl=url, AttributeNames=[name]))
+            return int(answer["Attributes"][name])
+
     async def delete(self, receipts: Mapping[str, str]) -> BatchResult:
         """Delete messages, given as receipts by message id."""
         return await self._in_batches("delete_message_batch", receipts, more={})

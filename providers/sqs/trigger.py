@@ -14,6 +14,7 @@ from watchers.errors import WatcherDeclarationError
 from watchers.triggers import BaseEventTrigger, TriggerEvent, Yielded
 
 if TYPE_CHECKING:
+    from providers.sqs.intake import Intake
     from providers.sqs.queue import Message
 
 # The client is imported when the trigger runs: that takes a second, and whoever only declares a queue need not wait.
@@ -72,6 +73,7 @@ class SqsTrigger(BaseEventTrigger):
         self.wait_time_seconds = _within("wait_time_seconds", wait_time_seconds, low=0, high=20)
         self.visibility_timeout = _within("visibility_timeout", visibility_timeout, low=1, high=43200)
         self._check_place()
+        self._intake: Intake | None = None
 
     def _check_place(self) -> None:
         region = self._address.region
@@ -118,7 +120,7 @@ class SqsTrigger(BaseEventTrigger):
         )
         async with shared_client(identity) as client:
             queue = Queue(self._address, client)
-            intake = Intake(queue, tuning, status=self.status, log=self.log)
+            intake = self._intake = Intake(queue, tuning, status=self.status, log=self.log)
             intake.start()
             try:
                 while True:
@@ -127,7 +129,12 @@ class SqsTrigger(BaseEventTrigger):
                     yield [_event(message, source=source) for message in messages]
                     await intake.confirm(messages)
             finally:
+                self._intake = None
                 await intake.close()
+
+    async def lag(self) -> int | None:
+        """Visible messages, approximately. Needs ``sqs:GetQueueAttributes``."""
+        return None if self._intake is None else await self._intake.lag()
 
 
 def _event(message: Message, *, source: str) -> TriggerEvent:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
 
 from tests.contracts.harness import Break, SourceHarness
 from tests.contracts.ledger import Driver, Ledger, driving, eventually
+from watchers.errors import SourceError
 from watchers.triggers import TriggerEvent
 
 pytestmark = pytest.mark.timeout(120)
@@ -312,3 +314,38 @@ async def test_equal_triggers_have_equal_identities(source: SourceHarness) -> No
     first, second = source.new_trigger(), source.new_trigger()
     assert first.serialize() == second.serialize()
     assert type(first)(**first.serialize()[1]).serialize() == first.serialize()
+
+
+async def test_it_tells_how_much_waits(source: SourceHarness, ledger: Ledger) -> None:
+    trigger = source.new_trigger()
+
+    async def lag() -> int | None:
+        try:
+            return await trigger.lag()
+        except SourceError:
+            return None
+
+    async with driving(trigger, ledger):
+        await source.send([b'"first"'])
+        await ledger.wait_for_events(1)
+        await acknowledged(source)
+        await eventually(lambda: _equal(lag, 0))
+        ledger.close_gate()
+        await source.send(numbered(3))
+        await ledger.wait_for_offer(2)
+        await source.send(numbered(40, prefix="later"))
+        # What is in hand or was fetched before does not wait at the source.
+        await eventually(lambda: _between(lag, 10, 43))
+        ledger.open_gate()
+        await ledger.wait_for_events(44)
+        await acknowledged(source)
+        await eventually(lambda: _equal(lag, 0))
+
+
+async def _equal(ask: Callable[[], Awaitable[int | None]], wanted: int) -> bool:
+    return await ask() == wanted
+
+
+async def _between(ask: Callable[[], Awaitable[int | None]], low: int, high: int) -> bool:
+    found = await ask()
+    return found is not None and low <= found <= high

@@ -15,7 +15,7 @@ commands = typer.Typer(help="Triggers: what watches, and how it does.", no_args_
 
 _COLUMNS = [
     "id", "status", "wanted", "classpath", "watchers", "triggerer_id", "events", "refused", "restarts",
-    "consecutive_errors", "last_event_at", "last_error",
+    "consecutive_errors", "last_event_at", "lag", "degraded_reason", "last_error",
 ]  # fmt: skip
 
 

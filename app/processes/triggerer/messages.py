@@ -24,6 +24,7 @@ class Configure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     lease_seconds: float
     stop_seconds: float
     bundle_root: str | None = None
+    lag_interval: float = 5.0
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -108,6 +109,21 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     error: str | None = None
 
 
+class SourceLag(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """``lag`` messages wait at the trigger's source (None: unknown).
+
+    ``yields`` counts what the trigger yielded since it was started; ``in_hand`` is whether the last of it is not
+    resolved yet, so that the wait is ours; ``failures`` how often in a row its source failed, by its own account.
+    """
+
+    trigger_id: int
+    epoch: int
+    lag: int | None
+    yields: int
+    in_hand: bool
+    failures: int
+
+
 class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A line for the trigger's log (0: the runner's own). ``timestamp`` is Unix time; the text is masked."""
 
@@ -118,4 +134,4 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     timestamp: float
 
 
-FromRunner = Ready | Yielded | Ended | SourceState | LogLine
+FromRunner = Ready | Yielded | Ended | SourceState | SourceLag | LogLine

@@ -31,6 +31,7 @@ from app.processes.triggerer.messages import (
     Ready,
     Resolved,
     Rewatch,
+    SourceLag,
     SourceState,
     Start,
     Stop,
@@ -85,7 +86,7 @@ class RunnerChild:
         except PeerGone:
             return  # The reading side of this process ends the same way and closes everything.
 
-    def tell(self, frame: SourceState | Ended) -> None:
+    def tell(self, frame: SourceState | SourceLag | Ended) -> None:
         self._outbox.put(frame)
 
     def next_sequence(self) -> int:

@@ -17,12 +17,14 @@ from app.processes.triggerer.messages import (
     Ended,
     Resolved,
     Rewatch,
+    SourceLag,
     SourceState,
     Start,
     Stop,
     Yielded,
 )
 from app.processes.triggerer.runner_child_attribution import CURRENT, Attribution
+from app.processes.triggerer.runner_child_lag import LagReports, tells_lag
 from app.processes.triggerer.runner_child_logs import Masker, one_line
 from app.processes.triggerer.runner_child_yields import NotAnEvent, Yields, chunks, default_source_of
 from watchers.encoding import decode_kwargs
@@ -53,7 +55,7 @@ class Runner(Protocol):
         """Send a frame; waits while the parent is slow."""
         ...
 
-    def tell(self, frame: SourceState | Ended) -> None:
+    def tell(self, frame: SourceState | SourceLag | Ended) -> None:
         """Send a frame some time soon."""
         ...
 
@@ -81,6 +83,9 @@ class Hosted:
         self._stopping = False
         self._resolution: asyncio.Future[bool] | None = None
         self._sequence = 0
+        self._status = _Status(self)
+        self._yielded = 0
+        self._in_hand = False
         self._is_closed = False
         token = CURRENT.set(start.trigger_id)
         try:
@@ -186,7 +191,7 @@ class Hosted:
         trigger: BaseTrigger = kind(**kwargs)
         trigger.trigger_id = start.trigger_id
         trigger.triggerer_job_id = self._runner.settings.job_id
-        trigger.status = _Status(self)
+        trigger.status = self._status
         trigger.log = logging.LoggerAdapter(
             logging.getLogger(f"tidegate.trigger.{kind.__name__}"), {"trigger_id": start.trigger_id}
         )
@@ -201,14 +206,32 @@ class Hosted:
 
     async def _drive(self, trigger: BaseTrigger) -> None:
         generator: Any = None
+        asking: asyncio.Task[None] | None = None
         try:
             generator = trigger.run()
             if not hasattr(generator, "__anext__"):
                 _close_coroutine(generator)
                 raise NotAnEvent(f"run() of {type(trigger).__name__} is no async generator: it never yields")
+            if tells_lag(trigger):
+                interval = self._runner.settings.lag_interval
+                asking = asyncio.create_task(LagReports(trigger, interval=interval, tell=self._tell_lag).run())
             await self._follow(generator)
         finally:
+            if asking is not None:
+                asking.cancel()
             await self._close(trigger, generator)
+
+    def _tell_lag(self, lag: int | None) -> None:
+        self._runner.tell(
+            SourceLag(
+                trigger_id=self.trigger_id,
+                epoch=self.epoch,
+                lag=lag,
+                yields=self._yielded,
+                in_hand=self._in_hand,
+                failures=self._status.failures,
+            )
+        )
 
     async def _follow(self, generator: Any) -> None:
         """Ask for the next yield only once the last one is resolved."""
@@ -225,8 +248,11 @@ class Hosted:
                 if farewell is not None:
                     farewell.cancel()
             reach(CrashPoint.YIELDED)
+            self._yielded += 1
+            self._in_hand = True
             if self._stopping or await self._hand_over(yielded, generator):
                 return
+            self._in_hand = False
             reach(CrashPoint.RESOLVED)
 
     async def _hand_over(self, yielded: Any, generator: Any) -> bool:
@@ -277,22 +303,22 @@ class _Status(SourceStatus):
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
-        self._failures = 0
+        self.failures = 0
 
     def failed(self, error: BaseException) -> None:
-        self._failures += 1
-        if self._failures <= _TELL_EACH_UP_TO or self._failures & (self._failures - 1) == 0:
+        self.failures += 1
+        if self.failures <= _TELL_EACH_UP_TO or self.failures & (self.failures - 1) == 0:
             self._tell(one_line(self._hosted.masked(f"{type(error).__name__}: {error}")[:4000]))
 
     def recovered(self) -> None:
-        if self._failures:
-            self._failures = 0
+        if self.failures:
+            self.failures = 0
             self._tell(None)
 
     def _tell(self, error: str | None) -> None:
         self._hosted._runner.tell(
             SourceState(
-                trigger_id=self._hosted.trigger_id, epoch=self._hosted.epoch, failures=self._failures, error=error
+                trigger_id=self._hosted.trigger_id, epoch=self._hosted.epoch, failures=self.failures, error=error
             )
         )
 

@@ -20,9 +20,10 @@ from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.triggerer.committer import Committer, Waiting
 from app.processes.triggerer.held import Held, Phase, restart_backoff, watches
-from app.processes.triggerer.messages import Ended, LogLine, Ready, Rewatch, SourceState, Stop, Yielded
+from app.processes.triggerer.messages import Ended, LogLine, Ready, Rewatch, SourceLag, SourceState, Stop, Yielded
 from app.processes.triggerer.runner import RunnerEnd, RunnerKey, RunnerProcess
 from app.processes.triggerer.runners import Runners
+from app.processes.triggerer.stuck_sources import Sources
 from app.processes.triggerer.trigger_logs import TriggerLogs
 from app.processes.triggerer.watchdog import Blocked, place_of
 from app.processes.triggerer.writes import Writes
@@ -72,6 +73,7 @@ class Supervisor:
         self._due: set[int] = set()
         self._short_lives: dict[RunnerKey, int] = {}
         self._noise = LimitedLog(_log)
+        self._sources = Sources(settings=settings, clock=clock, writes=writes, logs=logs, noise=self._noise)
         self.is_closing = False
         #: Set while nothing is held.
         self.empty = asyncio.Event()
@@ -275,10 +277,10 @@ class Supervisor:
                     self._older_closed(older)
                 elif (held := self._current(runner, frame.trigger_id, frame.epoch)) is not None:
                     self._on_ended(held, frame)
-            case SourceState():
+            case SourceState() | SourceLag():
                 held = self._current(runner, frame.trigger_id, frame.epoch)
                 if held is not None:
-                    self._on_source(held, frame)
+                    self._sources.heard(held, frame)
             case LogLine():
                 name: int | str = frame.trigger_id or f"runner-{runner.key}"
                 self._logs.write(name, frame.event, level=frame.level, logger=frame.logger, timestamp=frame.timestamp)
@@ -316,18 +318,6 @@ class Supervisor:
             held.runner = None
             pause = self._settings.event_trigger_return_pause
             held.timer = asyncio.get_running_loop().call_later(pause, self._start_again, held)
-
-    def _on_source(self, held: Held, frame: SourceState) -> None:
-        self._writes.source(held, error=frame.error, failures=frame.failures)
-        key = f"source {held.id}"
-        if frame.error is None:
-            self._logs.write(held.id, "the source answers again")
-            self._noise.recovered(key, f"the source of trigger {held.id} answers again", action="source_recovered")
-            return
-        self._logs.write(held.id, f"the source fails ({frame.failures} in a row): {frame.error}", level="warning")
-        self._noise.failed(
-            key, f"the source of trigger {held.id} fails: {frame.error}", action="source_trouble", trigger_id=held.id
-        )
 
     def _on_output(self, runner: RunnerProcess, data: bytes) -> None:
         """Raw writes to descriptors 1 and 2. Whose they are is a guess: the secrets of all who may be are masked."""

@@ -302,6 +302,7 @@ class _Lease:
             lease_seconds=self._settings.lease_seconds,
             stop_seconds=STOP_SECONDS / 2,
             bundle_root=root,
+            lag_interval=self._settings.lag_interval,
         )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
 from app.kernel.clock import Clock
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.triggerer.held import Held
-from app.services import triggers
+from app.services import trigger_sources, triggers
 from app.store.database import Database
 from app.store.wakeups import Notifier
 
@@ -46,6 +46,14 @@ class Writes(Protocol):
 
     def release(self, held: Held) -> None:
         """It is given up."""
+        ...
+
+    def degraded(self, held: Held, *, reason: str) -> None:
+        """Its source stood still and is started again."""
+        ...
+
+    def lags(self, lags: Sequence[tuple[int, int, int | None]]) -> None:
+        """How much waits at the sources of the ``(id, epoch)`` triggers; None is unknown."""
         ...
 
 
@@ -128,6 +136,24 @@ class QueuedWrites:
         if not self._released:
             self._queue.put_nowait(self._release)
         self._released.append(held)
+
+    def degraded(self, held: Held, *, reason: str) -> None:
+        """Its source stood still and is started again."""
+
+        async def write() -> None:
+            await trigger_sources.record_degraded(
+                self._database, owner_id=self._owner_id, trigger_id=held.id, epoch=held.epoch, reason=reason
+            )
+
+        self._queue.put_nowait(write)
+
+    def lags(self, lags: Sequence[tuple[int, int, int | None]]) -> None:
+        """How much waits at the sources of the ``(id, epoch)`` triggers; None is unknown."""
+
+        async def write() -> None:
+            await trigger_sources.record_lags(self._database, owner_id=self._owner_id, lags=lags)
+
+        self._queue.put_nowait(write)
 
     async def _release(self) -> None:
         released, self._released = self._released, []

@@ -28,6 +28,10 @@ _SHOWN = (
     "last_error_at",
     "consecutive_errors",
     "next_attempt_at",
+    "lag",
+    "lag_at",
+    "degraded_reason",
+    "degraded_since",
 )
 _ORDER: dict[str, ColumnElement[Any]] = {name: trigger.c[name] for name in _SHOWN}
 

@@ -50,6 +50,12 @@ trigger = Table(
     moment("last_error_at"),
     Column("consecutive_errors", Integer, nullable=False, server_default="0"),
     moment("next_attempt_at"),
+    #: Messages that wait at the source, as its trigger said last; NULL is unknown.
+    Column("lag", BigInteger),
+    moment("lag_at"),
+    #: Why the source counts as degraded: it stood still. Cleared by whatever the trigger delivers.
+    Column("degraded_reason", Text),
+    moment("degraded_since"),
     #: Deferral: the attempt that waits. Filled by the deferral issue's code.
     Column("task_instance_id", BigInteger, ForeignKey("task_instance.id", ondelete="CASCADE")),
     moment("timeout_at"),

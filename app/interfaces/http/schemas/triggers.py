@@ -27,7 +27,11 @@ class TriggerWatcherAnswer(Answer):
 
 
 class TriggerAnswer(Answer):
-    """A trigger and how it does. Never its arguments."""
+    """A trigger and how it does. Never its arguments.
+
+    ``lag`` is how many messages wait at its source, as it said at ``lag_at``; null where that is unknown. A source that
+    stood still is ``degraded`` until it makes progress.
+    """
 
     id: int
     classpath: str
@@ -46,6 +50,10 @@ class TriggerAnswer(Answer):
     last_error_at: datetime | None = None
     consecutive_errors: int
     next_attempt_at: datetime | None = None
+    lag: int | None = None
+    lag_at: datetime | None = None
+    degraded_reason: str | None = None
+    degraded_since: datetime | None = None
     watchers: list[TriggerWatcherAnswer]
     dag_id: str | None = None
     run_id: str | None = None
