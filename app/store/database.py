@@ -32,6 +32,11 @@ _SESSION = {
     # Death of a client inside a long statement is noticed within this time, so that its session locks are freed.
     "client_connection_check_interval": "250ms",
     "idle_in_transaction_session_timeout": "120s",
+    # A host that is cut off says no goodbye: the server ends its sessions, and with them their locks, within this time.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "11s",
     "timezone": "UTC",
     # The hot statements are planned for the values at hand; a generic plan over arrays misjudges their size.
     "plan_cache_mode": "auto",
