@@ -52,7 +52,7 @@ async def fence_dead_owners(
 ) -> list[int]:
     """End dead processes of this type and free the triggers of all that ended; returns the freed triggers.
 
-    Dead is one whose lease ran out, or whose session lock is free while the server has not restarted since its last
+    Dead is one whose lease ran out, or whose session lock is free while the server kept its sessions since its last
     heartbeat (a restart of the server takes everybody's locks and kills nobody).
     """
 

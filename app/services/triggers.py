@@ -38,6 +38,9 @@ class ClaimedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     bundle_digest: str | None
     bundle_entry: str | None
+    #: It blocked or killed a runner before, here or elsewhere: it gets one of its own.
+    runs_alone: bool = False
+    strikes: int = 0
     watchers: tuple[WatcherFilter, ...] = ()
     #: JSON text by source and lane.
     positions: dict[str, dict[str, str]] = {}
@@ -70,6 +73,8 @@ async def claim(
                 kind=row.kind,
                 bundle_digest=row.bundle_digest,
                 bundle_entry=row.bundle_entry,
+                runs_alone=row.runs_alone,
+                strikes=row.strikes,
                 watchers=watchers.get(row.id, ()),
                 positions=places.get(row.id, {}),
             )
@@ -131,6 +136,13 @@ async def record_failure(
         )
 
     return await database.retrying_hot(work)
+
+
+async def record_strikes(database: Database, *, owner_id: int, trigger_id: int, epoch: int, strikes: int) -> bool:
+    """So many runners were killed while the trigger executed; its next owner goes on counting. False: not ours."""
+    return await database.retrying_hot(
+        lambda hot: statements.note_strikes(hot, owner_id=owner_id, trigger_id=trigger_id, epoch=epoch, strikes=strikes)
+    )
 
 
 async def record_status(

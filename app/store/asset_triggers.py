@@ -149,7 +149,7 @@ async def set_queue(connection: AsyncConnection, trigger_id: int, *, queue: str 
 async def replace_code(connection: AsyncConnection, trigger_ids: Collection[int], *, preferred: str) -> list[int]:
     """Give triggers whose code version no file declares any more one that is declared; those that changed.
 
-    ``preferred`` is taken if it is among the versions declared.
+    ``preferred`` is taken if it is among the versions declared. Other code is not to blame for what this one did.
     """
     source = asset_watcher_source
     declared = (
@@ -167,7 +167,7 @@ async def replace_code(connection: AsyncConnection, trigger_ids: Collection[int]
             trigger.c.bundle_digest.not_in(declared),
             declared.exists(),
         )
-        .values(bundle_digest=best.scalar_subquery())
+        .values(bundle_digest=best.scalar_subquery(), runs_alone=False, strikes=0)
         .returning(trigger.c.id)
     )
     return list((await connection.execute(statement)).scalars())

@@ -34,6 +34,11 @@ _SESSION = {
     # A process that stands still, or is cut off, in the middle of a transaction keeps its locks: peers could neither
     # take over its triggers nor store events for the DAGs it locked. It must let go before its lease is over.
     "idle_in_transaction_session_timeout": "5s",
+    # A host that is cut off says no goodbye: the server ends its sessions, and with them their locks, within this time.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "11s",
     "timezone": "UTC",
     # The hot statements are planned for the values at hand; a generic plan over arrays misjudges their size.
     "plan_cache_mode": "auto",

@@ -24,8 +24,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     progress_age: float | None
 
 
-#: Dead ($1: lease in seconds, $4: lock space): the lease ran out, for which nobody could do anything before the server
-#: started; or the session lock is free although the server has not restarted since the last heartbeat.
+#: Dead ($1: lease in seconds, $4: lock space, $5: jobs whose lock this session saw held): the lease ran out, for which
+#: nobody could do anything before the server started; or the session lock is free although the server kept its sessions
+#: since the lock was held. It did if ours is older than the last heartbeat: a server that recovers from the crash of
+#: one of its processes ends all sessions and has the same start time as before.
 _END_DEAD = """
 UPDATE job SET ended_at = clock_timestamp()
 WHERE ended_at IS NULL AND id IN (
@@ -33,9 +35,11 @@ WHERE ended_at IS NULL AND id IN (
     WHERE j.job_type = $2 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $3::bigint
       AND (greatest(j.latest_heartbeat, pg_postmaster_start_time())
                < clock_timestamp() - make_interval(secs => $1::float8)
-           OR (j.latest_heartbeat > pg_postmaster_start_time() AND NOT EXISTS (
+           OR ((j.id = ANY($5::bigint[])
+                OR j.latest_heartbeat > (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())))
+               AND NOT EXISTS (
                    SELECT 1 FROM pg_locks l
-                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.mode = 'ExclusiveLock'
                      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                      AND l.classid::bigint = $4::bigint AND l.objid::bigint = j.id)))
     FOR NO KEY UPDATE OF j SKIP LOCKED)
@@ -97,10 +101,55 @@ async def end_job(hot: HotConnection, *, job_id: int) -> None:
     await hot.execute("UPDATE job SET ended_at = clock_timestamp() WHERE id = $1::bigint AND ended_at IS NULL", job_id)
 
 
-async def end_dead_jobs(hot: HotConnection, *, job_type: str, lease: float, except_id: int | None) -> list[int]:
-    """End the rows of dead processes of this type and return their ids. ``lease`` is in seconds."""
-    rows = await hot.fetch(_END_DEAD, lease, job_type, except_id, JOB_LOCK_SPACE)
+async def end_dead_jobs(
+    hot: HotConnection, *, job_type: str, lease: float, except_id: int | None, seen_alive: Sequence[int] = ()
+) -> list[int]:
+    """End the rows of dead processes of this type and return their ids. ``lease`` is in seconds.
+
+    ``seen_alive`` are jobs whose lock was held, as seen by this very session: free now, its process is gone.
+    """
+    rows = await hot.fetch(_END_DEAD, lease, job_type, except_id, JOB_LOCK_SPACE, list(seen_alive))
     return [row[0] for row in rows]
+
+
+async def neighbour_of(session: HotConnection, *, job_type: str, job_id: int) -> tuple[int, bool] | None:
+    """The next older process of this type, for the oldest the youngest, and whether its session lock is held.
+
+    Whoever waits for its neighbour is part of a ring in which each process is waited for, by one session.
+    """
+    row = await session.fetchrow(
+        """
+        SELECT j.id, EXISTS (
+                   SELECT 1 FROM pg_locks l
+                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.mode = 'ExclusiveLock'
+                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                     AND l.classid::bigint = $3::bigint AND l.objid::bigint = j.id)
+        FROM job j WHERE j.job_type = $1 AND j.ended_at IS NULL AND j.id <> $2::bigint
+        ORDER BY j.id < $2::bigint DESC, j.id DESC LIMIT 1
+        """,
+        job_type,
+        job_id,
+        JOB_LOCK_SPACE,
+    )
+    return None if row is None else (row[0], row[1])
+
+
+async def await_job_lock(session: HotConnection, *, job_id: int, within: float) -> None:
+    """Return as soon as nobody holds the session lock of the job, or after ``within`` seconds.
+
+    The lock is let go with the statement. A waiting statement keeps the server from cleaning up what it might still
+    see, so nobody may wait for long at once; a caught time-out, unlike a cancelled statement, is no line in the
+    server's log.
+    """
+    await session.execute(
+        f"""
+        DO $$ BEGIN
+            PERFORM set_config('lock_timeout', '{int(within * 1000)}', true);
+            PERFORM pg_advisory_xact_lock_shared({JOB_LOCK_SPACE}, {int(job_id)});
+        EXCEPTION WHEN lock_not_available THEN NULL;
+        END $$
+        """
+    )
 
 
 async def end_silent_jobs(hot: HotConnection, *, job_types: Sequence[str], silence: float) -> list[int]:

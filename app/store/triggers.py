@@ -26,6 +26,8 @@ class ClaimedRow(msgspec.Struct, frozen=True, kw_only=True):
     bundle_digest: str | None
     bundle_entry: str | None
     restarts: int
+    runs_alone: bool
+    strikes: int
 
 
 class FilterRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +72,14 @@ WITH chosen AS (
     SET status = 'running', owner_id = $1::bigint, epoch = t.epoch + 1, start_count = t.start_count + 1,
         next_attempt_at = NULL
     FROM chosen WHERE t.id = chosen.id
-    RETURNING t.id, t.epoch, t.classpath, t.kwargs, t.identity, t.kind, t.bundle_digest, t.restarts, t.created_date
+    RETURNING t.id, t.epoch, t.classpath, t.kwargs, t.identity, t.kind, t.bundle_digest, t.restarts, t.created_date,
+              t.runs_alone, t.strikes
 ), noted AS (
     INSERT INTO state_change (subject, subject_id, from_state, to_state, reason)
     SELECT 'trigger', id, 'unassigned', 'running', 'claimed by job ' || $1::bigint FROM claimed
 )
-SELECT c.id, c.epoch, c.classpath, c.kwargs, c.identity, c.kind, c.bundle_digest, b.entry, c.restarts
+SELECT c.id, c.epoch, c.classpath, c.kwargs, c.identity, c.kind, c.bundle_digest, b.entry, c.restarts, c.runs_alone,
+       c.strikes
 FROM claimed c LEFT JOIN bundle b ON b.digest = c.bundle_digest
 ORDER BY c.created_date, c.id
 """
@@ -89,7 +93,10 @@ async def claim_triggers(
     Without ``queues`` only triggers without a queue are taken, with them only those in one of them.
     """
     rows = await hot.fetch(_CLAIM, owner_id, limit, None if queues is None else list(queues), team_name)
-    names = ("id", "epoch", "classpath", "kwargs", "identity", "kind", "bundle_digest", "bundle_entry", "restarts")
+    names = (
+        "id", "epoch", "classpath", "kwargs", "identity", "kind", "bundle_digest", "bundle_entry", "restarts",
+        "runs_alone", "strikes",
+    )  # fmt: skip
     return [ClaimedRow(**dict(zip(names, row, strict=True))) for row in rows]
 
 
@@ -199,7 +206,8 @@ _START_AGAIN = _MOVE.format(
 )
 _FAIL = _MOVE.format(
     changes="""status = $5::text, next_attempt_at = $6::timestamptz, last_error = $7::text, last_error_at = now(),
-               consecutive_errors = t.consecutive_errors + 1""",
+               consecutive_errors = t.consecutive_errors + 1,
+               runs_alone = t.runs_alone OR $5::text = 'quarantined'""",
     reason="left($7::text, 500)",
 )
 
@@ -231,6 +239,21 @@ async def fail_trigger(
     """→ ``status`` (backing_off or quarantined) until ``next_attempt_at``. False: fenced."""
     states = ["running", "backing_off", "quarantined"]
     rows = await hot.fetch(_FAIL, owner_id, [trigger_id], [epoch], states, status, next_attempt_at, error)
+    return bool(rows)
+
+
+async def note_strikes(hot: HotConnection, *, owner_id: int, trigger_id: int, epoch: int, strikes: int) -> bool:
+    """Record how many runners were killed while it executed. False: fenced."""
+    rows = await hot.fetch(
+        """
+        UPDATE trigger SET strikes = $4::int
+        WHERE id = $2::bigint AND owner_id = $1::bigint AND epoch = $3::bigint RETURNING id
+        """,
+        owner_id,
+        trigger_id,
+        epoch,
+        strikes,
+    )
     return bool(rows)
 
 

@@ -50,6 +50,17 @@ class Held:
     places: list[Position] = field(default_factory=list)
     _secret_forms: frozenset[str] | None = None
 
+    @classmethod
+    def of(cls, claimed: ClaimedTrigger) -> Held:
+        """One that was just claimed; what former owners learned of it counts."""
+        return cls(
+            claimed=claimed,
+            watchers=claimed.watchers,
+            positions=claimed.positions,
+            is_alone=claimed.runs_alone,
+            strikes=claimed.strikes,
+        )
+
     @property
     def id(self) -> int:
         """The trigger's id."""

@@ -97,7 +97,7 @@ class Supervisor:
         for each in claimed:
             if (older := self._held.get(each.id)) is not None:
                 self._older[older.id, older.epoch] = older
-            held = Held(claimed=each, watchers=each.watchers, positions=each.positions)
+            held = Held.of(each)
             self._held[each.id] = held
             self.empty.clear()
             self._logs.write(each.id, f"claimed {each.classpath}, epoch {each.epoch}")
@@ -363,6 +363,7 @@ class Supervisor:
     def _punish(self, held: Held, end: RunnerEnd) -> None:
         """It executed when its runner died. A SIGKILL may come from outside and meet it by chance: two are forgiven."""
         held.strikes = 1 if self._was_healthy(held) else held.strikes + 1
+        self._writes.struck(held)
         if (
             not end.blamed
             and end.returncode == -signal.SIGKILL

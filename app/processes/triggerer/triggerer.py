@@ -17,6 +17,7 @@ from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.endings import end_tasks, must_end
 from app.processes.triggerer.committer import Committer
 from app.processes.triggerer.messages import Configure
+from app.processes.triggerer.peers import Peers
 from app.processes.triggerer.runner import RunnerKey, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.supervisor import Supervisor
@@ -134,7 +135,9 @@ class _Lease:
             )
             self._writes.on_fenced = self.supervisor.fenced
             claiming = group.create_task(self._claim_for_ever(), name="triggerer:claim")
+            peers = Peers(self._database, self._notifier, self._settings, job_id=self.job.id)
             others = [
+                group.create_task(peers.watch_for_ever(), name="triggerer:peers"),
                 group.create_task(self.committer.run(), name="triggerer:commit"),
                 group.create_task(self._writes.run(), name="triggerer:write"),
                 group.create_task(self._relieve_for_ever(), name="triggerer:relieve"),

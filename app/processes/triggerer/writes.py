@@ -32,6 +32,10 @@ class Writes(Protocol):
         """Its source fails or answers again."""
         ...
 
+    def struck(self, held: Held) -> None:
+        """One more runner was killed while it executed."""
+        ...
+
     def start(
         self,
         due: Callable[[], list[Held]],
@@ -100,6 +104,17 @@ class QueuedWrites:
                 epoch=held.epoch,
                 error=error,
                 failures=failures,
+            )
+
+        self._queue.put_nowait(write)
+
+    def struck(self, held: Held) -> None:
+        """One more runner was killed while it executed."""
+        strikes = held.strikes
+
+        async def write() -> None:
+            await triggers.record_strikes(
+                self._database, owner_id=self._owner_id, trigger_id=held.id, epoch=held.epoch, strikes=strikes
             )
 
         self._queue.put_nowait(write)

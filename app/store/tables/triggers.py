@@ -56,6 +56,10 @@ trigger = Table(
     #: Why the source counts as degraded: it stood still. Cleared by whatever the trigger delivers.
     Column("degraded_reason", Text),
     moment("degraded_since"),
+    #: It blocked or killed a runner: whoever owns it runs it in a runner of its own, until its code changes.
+    Column("runs_alone", Boolean, nullable=False, server_default="false"),
+    #: Runners that were killed while it executed, since it was last healthy for long.
+    Column("strikes", Integer, nullable=False, server_default="0"),
     #: Deferral: the attempt that waits. Filled by the deferral issue's code.
     Column("task_instance_id", BigInteger, ForeignKey("task_instance.id", ondelete="CASCADE")),
     moment("timeout_at"),
