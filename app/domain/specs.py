@@ -175,6 +175,8 @@ class LoadResult(Spec, frozen=True):
     warnings: tuple[str, ...] = ()
     error: LocatedError | None = None
     duration: float = 0.0
+    #: Calls in its trigger classes that would stop the event loop of all triggers.
+    blocking_calls: tuple[str, ...] = ()
 
 
 def condition_assets(condition: Condition) -> tuple[AssetKey, ...]:

@@ -26,6 +26,7 @@ from typing import Any
 
 from app.domain.specs import LoadResult, LocatedError
 from app.sdk import compatibility
+from app.sdk.blocking_calls import blocking_calls_of
 from app.sdk.dag import DAG
 from app.sdk.errors import DuplicateDagId, PipelineError
 from app.sdk.load_errors import located, refuse_oversize
@@ -129,7 +130,13 @@ def describe(loaded: LoadedFile, *, max_kwargs_bytes: int | None = None) -> Load
                 fault = located(error, root=loaded.root, file=loaded.file, line=line_of(dag, loaded.root / loaded.file))
                 return _replace(result, error=fault)
     new = tuple(text for text in _own_warnings(caught, loaded.root) if text not in result.warnings)
-    return _replace(result, dags=tuple(described), warnings=(*result.warnings, *new))
+    blocking = blocking_calls_of(loaded.root, [name for name in loaded.modules if name.endswith(".py")])
+    return _replace(
+        result,
+        dags=tuple(described),
+        warnings=(*result.warnings, *new),
+        blocking_calls=blocking[:_MOST_WARNINGS],
+    )
 
 
 def line_of(dag: DAG, entry: Path) -> int | None:

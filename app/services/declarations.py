@@ -16,6 +16,8 @@ from app.store.dags import NewVersion, StoredDag
 from app.store.database import Connection
 
 DECLARATION_WARNING = "declaration"
+#: Type of the warnings about calls that block in the trigger classes of a file.
+BLOCKING_WARNING = "blocking_trigger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +188,13 @@ class FileSync:
 
     async def _warn(self) -> None:
         declared = [spec.dag_id for spec in self._result.dags]
-        text = "\n".join(self._result.warnings)
-        if text:
-            await dags.set_warnings(self._connection, dict.fromkeys(declared, text), warning_type=DECLARATION_WARNING)
-        else:
-            await dags.delete_warnings(self._connection, declared, warning_type=DECLARATION_WARNING)
+        said = {DECLARATION_WARNING: self._result.warnings, BLOCKING_WARNING: self._result.blocking_calls}
+        for kind, texts in said.items():
+            if texts:
+                messages = dict.fromkeys(declared, "\n".join(texts))
+                await dags.set_warnings(self._connection, messages, warning_type=kind)
+            else:
+                await dags.delete_warnings(self._connection, declared, warning_type=kind)
 
 
 async def pass_over_missed(connection: Connection, dag_id: str, *, now: datetime) -> None:

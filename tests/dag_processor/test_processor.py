@@ -251,3 +251,16 @@ async def test_the_database_may_be_away_for_a_while(folder: PipelinesFolder) -> 
         await asyncio.sleep(0)
         away = False
         await folder.until_dags(a=1)
+
+
+async def test_calls_that_block_in_a_trigger_are_a_warning_of_its_dags(folder: PipelinesFolder) -> None:
+    blocking = mine(a=1).replace("        yield", "        import time; time.sleep(1)\n        yield", 1)
+    folder.write("a.py", blocking)
+    async with folder.processed():
+        await folder.until_dags(d=1)
+        row = await folder.state.one("SELECT dag_id, warning_type, message FROM dag_warning")
+        assert (row.dag_id, row.warning_type) == ("d", "blocking_trigger")
+        assert "TG101 time.sleep() blocks the event loop in Mine.run()" in row.message
+        folder.write("a.py", mine(a=1))
+        await folder.until_dags(d=2)
+        assert (await folder.state.one("SELECT count(*) FROM dag_warning"))[0] == 0

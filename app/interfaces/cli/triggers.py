@@ -10,8 +10,10 @@ import typer
 from app.domain.states import TriggerStatus
 from app.interfaces.cli.context import Session, every_row, with_session
 from app.interfaces.cli.output import Format, show_rows
+from app.interfaces.cli.triggers_lint import lint
 
 commands = typer.Typer(help="Triggers: what watches, and how it does.", no_args_is_help=True)
+commands.command("lint")(lint)
 
 _COLUMNS = [
     "id", "status", "wanted", "classpath", "watchers", "triggerer_id", "events", "refused", "restarts",
