@@ -68,7 +68,7 @@ async def _kill_and_restart(fleet: Fleet, chance: Random, posting: asyncio.Task[
             node = chance.choice(fleet.of_kind("scheduler"))
             node.kill()
         else:
-            armed = fleet.points.arm(POINTS[deaths // 2 % len(POINTS)], passing=chance.randint(1, 3))
+            armed = fleet.points.arm(chance.choice(POINTS), passing=chance.randint(1, 3))
             while (fired := armed.fired()) is None and not (posting.done() and armed.withdraw()):
                 await asyncio.sleep(0.01)
             if fired is None:
