@@ -200,14 +200,14 @@ class Database:
                 )
             except CONNECT_ERRORS as error:
                 raise translate_connecting(error) from error
-        try:
-            heed_cancellation()
-            yield connection
-        finally:
             try:
-                await connection.close(timeout=2)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                connection.terminate()
+                heed_cancellation()
+                yield connection
+            finally:
+                try:
+                    await connection.close(timeout=2)
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+                    connection.terminate()
 
     async def retrying(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         """Run ``work`` in a transaction, again after a :class:`Conflict` (a bounded number of times)."""

@@ -96,7 +96,7 @@ class Ledger:
         while True:
             try:
                 rows = await self.fleet.fetch(_EVENTS, max(self._last - _WINDOW, 0))
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
                 await asyncio.sleep(0.05)
                 continue
             now = time.monotonic()

@@ -108,6 +108,19 @@ async def test_what_passes_means_wait_and_try_again(database_url: str, state: st
                 await plain.execute(text(raising))
 
 
+async def test_what_breaks_a_session_means_wait_and_try_again(database_url: str) -> None:
+    async with await Database.connect(database_url, pool_size=2) as database:
+
+        async def use_a_broken_one() -> None:
+            async with database.session() as session:
+                async with database.hot() as hot:
+                    await hot.execute("SELECT pg_terminate_backend($1)", session.get_server_pid())
+                await session.fetchval("SELECT 1")
+
+        with pytest.raises(DatabaseUnavailable):
+            await use_a_broken_one()
+
+
 async def test_a_statement_that_fails_does_not_tell_its_values(database_url: str) -> None:
     async with await Database.connect(database_url, pool_size=2) as database:
         with pytest.raises(DBAPIError) as caught:

@@ -14,7 +14,8 @@ from app.kernel.settings import Settings, load_settings
 from app.services import jobs, triggers
 from app.services.jobs import Health, JobSession
 from app.services.secrets import Keys
-from app.store.database import Database
+from app.store import jobs as statements
+from app.store.database import Database, HotConnection
 from app.store.wakeups import Notifier
 from tests.triggerer.world import World
 from tests.waiting import eventually
@@ -47,6 +48,28 @@ async def test_a_session_is_seen_and_ends_cleanly(database: Database, world: Wor
         assert not job.lease_lost.is_set()
     assert await world.value("SELECT ended_at FROM job") is not None
     assert await world.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+
+
+async def test_a_session_outlives_a_server_that_goes_away_again_while_it_reconnects(
+    database: Database, world: World, quick: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler would have ended itself, with the attempts it runs."""
+    hold, broken = statements.hold_job_lock, asyncio.Event()
+
+    async def hold_or_break(session: HotConnection, *, job_id: int) -> bool:
+        if not broken.is_set():
+            broken.set()
+            session.terminate()
+        return await hold(session, job_id=job_id)
+
+    monkeypatch.setattr(statements, "hold_job_lock", hold_or_break)
+    async with JobSession.open(database, "scheduler", quick, patient=True) as job:
+        held = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1"
+        first = await world.value(held, job.id)
+        await world.value("SELECT pg_terminate_backend($1)", first)
+        await eventually(lambda: world.value(held + " AND pid <> $2", job.id, first))
+        assert broken.is_set()
+        assert not job.lease_lost.is_set()
 
 
 async def test_a_session_ended_by_a_peer_is_lost(database: Database, world: World, quick: Settings) -> None:
