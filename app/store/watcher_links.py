@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -56,26 +57,37 @@ async def read_links(connection: AsyncConnection, asset_ids: Collection[int], *,
     ]
 
 
-async def insert_link(
-    connection: AsyncConnection, *, asset_id: int, trigger_id: int, name: str, when: str | None
-) -> int:
-    """Link a trigger to an asset; the id of the link."""
-    statement = (
-        insert(asset_watcher)
-        .values(asset_id=asset_id, trigger_id=trigger_id, name=name, when_expression=when)
-        .returning(asset_watcher.c.id)
-    )
-    return int((await connection.execute(statement)).scalar_one())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLink:
+    """A link to insert. ``when`` is its filter."""
+
+    asset_id: int
+    trigger_id: int
+    name: str
+    when: str | None
 
 
-async def update_link(connection: AsyncConnection, change: LinkUpdate) -> None:
-    """Give a link another name and filter; its trigger goes on."""
+async def insert_links(connection: AsyncConnection, links: Sequence[NewLink]) -> list[int]:
+    """Link triggers to assets; the ids of the links, in their order."""
+    rows = [
+        {"asset_id": link.asset_id, "trigger_id": link.trigger_id, "name": link.name, "when_expression": link.when}
+        for link in links
+    ]
+    statement = insert(asset_watcher).returning(asset_watcher.c.id, sort_by_parameter_order=True)
+    return list((await connection.execute(statement, rows)).scalars())
+
+
+async def update_links(connection: AsyncConnection, changes: Sequence[LinkUpdate]) -> None:
+    """Give links other names and filters; their triggers go on."""
     statement = (
         update(asset_watcher)
-        .where(asset_watcher.c.id == change.watcher_id)
-        .values(name=change.name, when_expression=change.when)
+        .where(asset_watcher.c.id == bindparam("watcher_id"))
+        .values(name=bindparam("new_name"), when_expression=bindparam("new_when"))
     )
-    await connection.execute(statement)
+    await connection.execute(
+        statement,
+        [{"watcher_id": each.watcher_id, "new_name": each.name, "new_when": each.when} for each in changes],
+    )
 
 
 async def declare_links(connection: AsyncConnection, declared: Mapping[int, str], *, file_path: str) -> None:

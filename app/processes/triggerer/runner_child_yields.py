@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ MAX_POSITION_BYTES = 65_536
 #: What one frame may carry, roughly; an item alone is always smaller than a frame.
 CHUNK_BYTES = 2 * 1024 * 1024
 _CHUNK_ITEMS = 2000
+#: Filters that are applied before other triggers of the runner have their turn.
+_FILTERS_AT_ONCE = 100
 
 
 class NotAnEvent(Exception):
@@ -38,31 +41,39 @@ class Yields:
         self._raw_limit = settings.raw_limit
         self._default_source = default_source
         self._plain: tuple[int, ...] = ()
-        self._filtered: list[tuple[str, Any, tuple[int, ...]]] = []
+        self._filtered: list[tuple[str, tuple[int, ...]]] = []
+        #: By expression; compiled when first needed.
+        self._compiled: dict[str, Any] = {}
 
     def watch(self, watchers: Sequence[Watch]) -> None:
         """From now on these watchers get what passes their filters."""
         self._plain = tuple(each.id for each in watchers if each.when is None)
-        expressions = dict.fromkeys(each.when for each in watchers if each.when is not None)
-        self._filtered = [
-            (text, _compiled(text), tuple(each.id for each in watchers if each.when == text)) for text in expressions
-        ]
+        grouped: dict[str, list[int]] = {}
+        for each in watchers:
+            if each.when is not None:
+                grouped.setdefault(each.when, []).append(each.id)
+        known = self._compiled
+        self._compiled = {text: known[text] for text in grouped if text in known}
+        self._filtered = [(text, tuple(ids)) for text, ids in grouped.items()]
 
-    def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
-        """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why."""
+    async def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
+        """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why.
+
+        Thousands of filters take their time: the loop turns in between.
+        """
         together = yielded if isinstance(yielded, (list, tuple)) else (yielded,)
         items: list[DeliveryItem] = []
         positions: list[Position] = []
         for each in together:
             if isinstance(each, TriggerEvent):
-                items.append(self._item(each))
+                items.append(await self._item(each))
             elif isinstance(each, PositionUpdate):
                 self._place(each, items=items, positions=positions)
             else:
                 raise NotAnEvent(f"run() yielded {_described(each)}; it may yield TriggerEvent, or a list of them")
         return items, positions
 
-    def _item(self, event: TriggerEvent) -> DeliveryItem:
+    async def _item(self, event: TriggerEvent) -> DeliveryItem:
         source = self._default_source if event.source is None else event.source
         for name, text in (("key", event.key), ("source", source)):
             if text is not None and (not isinstance(text, str) or len(text) > LONGEST_NAME):
@@ -74,7 +85,7 @@ class Yields:
             text = encode_payload(event.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
         except PayloadRefused as refused:
             return self._refused(event, Refusal(code=refused.code, reason=str(refused)), key=key, source=source)
-        watchers, refusals = self._passing(text)
+        watchers, refusals = await self._passing(text)
         raw = event.raw[: self._raw_limit] if refusals and event.raw is not None else None
         return DeliveryItem(
             payload=text,
@@ -86,13 +97,18 @@ class Yields:
             raw_size=None if raw is None or event.raw is None else len(event.raw),
         )
 
-    def _passing(self, text: str) -> tuple[tuple[int, ...], tuple[Refusal, ...]]:
+    async def _passing(self, text: str) -> tuple[tuple[int, ...], tuple[Refusal, ...]]:
         if not self._filtered:
             return self._plain, ()
         value = json.loads(text)
         passing = list(self._plain)
         refusals: list[Refusal] = []
-        for expression, compiled, watchers in self._filtered:
+        for number, (expression, watchers) in enumerate(self._filtered, 1):
+            if number % _FILTERS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            compiled = self._compiled.get(expression)
+            if compiled is None:
+                compiled = self._compiled[expression] = _compiled(expression)
             try:
                 if isinstance(compiled, Exception):
                     raise compiled
