@@ -7,6 +7,7 @@ makes a parse without a change harmless.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -188,13 +189,20 @@ def link_difference(known: Iterable[KnownLink], wanted: Mapping[LinkKey, WantedL
     stored = {link.key: link for link in known}
     gone = {key: link for key, link in stored.items() if link.bundle_digest is not None and key not in wanted}
     left = dict(gone)
+    renamed: dict[tuple[AssetKey, str], deque[KnownLink]] = {}
+    for old in gone.values():
+        if not old.other_files:
+            renamed.setdefault((old.asset, old.identity), deque()).append(old)
+    replaced = {(link.asset, link.name): link.trigger_id for link in reversed(gone.values())}
     created: list[tuple[WantedLink, int | None]] = []
     updated: list[LinkUpdate] = []
     declared: dict[int, str] = {}
     for key, link in wanted.items():
-        same = stored.get(key) or _renamed(left, link)
+        same = stored.get(key)
+        if same is None and (others := renamed.get((link.asset, link.trigger.identity))):
+            same = others.popleft()
         if same is None:
-            created.append((link, _replaced(gone, link)))
+            created.append((link, replaced.get((link.asset, link.name))))
             continue
         left.pop(same.key, None)
         if (same.name, same.when, same.schema) != (link.name, link.when, link.schema):
@@ -241,17 +249,3 @@ def _merged(first: AssetSpec, second: AssetSpec) -> AssetSpec:
         extra=fuller.extra,
         watchers=(*first.watchers, *extra_watchers),
     )
-
-
-def _renamed(gone: Mapping[LinkKey, KnownLink], link: WantedLink) -> KnownLink | None:
-    for other in gone.values():
-        if other.asset == link.asset and other.identity == link.trigger.identity and not other.other_files:
-            return other
-    return None
-
-
-def _replaced(gone: Mapping[LinkKey, KnownLink], link: WantedLink) -> int | None:
-    for other in gone.values():
-        if other.asset == link.asset and other.name == link.name:
-            return other.trigger_id
-    return None

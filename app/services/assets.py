@@ -24,6 +24,7 @@ from app.store import asset_triggers, assets, dags, watcher_links
 from app.store.asset_triggers import NewTrigger, StoredTrigger
 from app.store.assets import StoredAsset
 from app.store.database import Connection
+from app.store.watcher_links import NewLink
 
 Encrypt = Callable[[str], bytes]
 ASSET_CONFLICT = "asset conflict"
@@ -196,23 +197,41 @@ async def _apply_links(
     """
     difference, file_path = plan.links, plan.declaration.file_path
     trigger_ids = {identity: trigger.trigger_id for identity, trigger in plan.triggers.items()}
-    fresh = {
-        link.trigger.identity: _new_trigger(link, encrypt)
-        for link, _ in difference.created
+    unknown = {
+        link.trigger.identity: link
+        for link, _ in reversed(difference.created)
         if link.trigger.identity not in trigger_ids
     }
+    # Once a trigger, not once a link: encrypting takes its time.
+    fresh = {identity: _new_trigger(link, encrypt) for identity, link in reversed(unknown.items())}
     if fresh:
         trigger_ids |= await asset_triggers.insert_triggers(connection, list(fresh.values()))
-    for change in difference.updated:
-        await watcher_links.update_link(connection, change)
+    if difference.updated:
+        await watcher_links.update_links(connection, difference.updated)
     declared = dict(difference.declared)
     lost: set[int] = set()
-    for link, replaced in difference.created:
-        trigger_id = trigger_ids[link.trigger.identity]
-        if replaced is not None and link.trigger.identity in fresh:
-            await asset_triggers.copy_positions(connection, from_trigger=replaced, to_trigger=trigger_id)
-        watcher_id = await watcher_links.insert_link(connection, link, asset_id=ids[link.asset], trigger_id=trigger_id)
-        declared[watcher_id] = link.bundle_digest
+    inherits = dict.fromkeys(
+        (replaced, trigger_ids[link.trigger.identity])
+        for link, replaced in difference.created
+        if replaced is not None and link.trigger.identity in fresh
+    )
+    for before, after in inherits:
+        await asset_triggers.copy_positions(connection, from_trigger=before, to_trigger=after)
+    if difference.created:
+        new = [
+            NewLink(
+                asset_id=ids[link.asset],
+                trigger_id=trigger_ids[link.trigger.identity],
+                name=link.name,
+                when=link.when,
+                schema=link.schema,
+            )
+            for link, _ in difference.created
+        ]
+        for watcher_id, (link, _) in zip(
+            await watcher_links.insert_links(connection, new), difference.created, strict=True
+        ):
+            declared[watcher_id] = link.bundle_digest
     if declared:
         await watcher_links.declare_links(connection, declared, file_path=file_path)
     if difference.ended:

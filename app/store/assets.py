@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import and_, delete, func, insert, or_, select, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.reconcile import AssetUse, Reference
@@ -181,6 +181,18 @@ async def read_users(connection: AsyncConnection, asset_ids: Collection[int]) ->
 async def read_conflicts(connection: AsyncConnection, dag_ids: Collection[str]) -> list[AssetConflict]:
     """Where an asset of the DAGs and another asset in use claim the same name or uri and exactly one is active."""
     other = asset.alias("other")
+    # Two joins by equality instead of one with "or", which would compare every asset with every other.
+    concerned = asset.c.id.in_(
+        select(asset_reference.c.asset_id).where(among(asset_reference.c.dag_id, dag_ids)).distinct()
+    )
+    pairs = union(
+        *(
+            select(asset.c.id.label("own_id"), other.c.id.label("other_id"))
+            .join(other, and_(same, other.c.id != asset.c.id, other.c.is_active != asset.c.is_active))
+            .where(concerned)
+            for same in (other.c.name == asset.c.name, other.c.uri == asset.c.uri)
+        )
+    ).subquery("pairs")
     other_use = asset_reference.alias("other_use")
     other_dag = dag.alias("other_dag")
     statement = (
@@ -194,14 +206,8 @@ async def read_conflicts(connection: AsyncConnection, dag_ids: Collection[str]) 
         )
         .distinct()
         .join(asset, asset.c.id == asset_reference.c.asset_id)
-        .join(
-            other,
-            and_(
-                other.c.id != asset.c.id,
-                or_(other.c.name == asset.c.name, other.c.uri == asset.c.uri),
-                other.c.is_active != asset.c.is_active,
-            ),
-        )
+        .join(pairs, pairs.c.own_id == asset.c.id)
+        .join(other, other.c.id == pairs.c.other_id)
         .join(other_use, other_use.c.asset_id == other.c.id)
         .join(other_dag, and_(other_dag.c.dag_id == other_use.c.dag_id, other_dag.c.is_active))
         .where(among(asset_reference.c.dag_id, dag_ids))

@@ -162,20 +162,26 @@ async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Ta
 async def saturated_triggers(hot: HotConnection, *, trigger_ids: Sequence[int], limit: int) -> set[int]:
     """Those with a consumer (active, not paused) that has at least ``limit`` events waiting for a run.
 
-    The counts are cut at the limit, so that a long backlog costs no more than a full one.
+    The counts are cut at the limit, so that a long backlog costs no more than a full one; each consumer is counted
+    once, however many of its assets a trigger serves.
     """
     rows = await hot.fetch(
         """
-        SELECT DISTINCT w.trigger_id
-        FROM asset_watcher w
-        JOIN asset_reference r ON r.asset_id = w.asset_id AND r.kind = 'schedule'
-        JOIN dag d ON d.dag_id = r.dag_id
-        WHERE w.trigger_id = ANY($1::bigint[]) AND d.is_active AND NOT d.is_paused AND d.last_arrival >= $2::bigint
-          AND (SELECT count(*) FROM (SELECT 1 FROM demand p WHERE p.dag_id = d.dag_id AND p.state = 'pending'
-                                     LIMIT $2::bigint) p)
-            + (SELECT coalesce(sum(g.events), 0) FROM (SELECT g.events FROM demand_group g
-                                                      WHERE g.dag_id = d.dag_id AND g.state <> 'started'
-                                                      LIMIT $2::bigint) g) >= $2::bigint
+        WITH fed AS MATERIALIZED (
+            SELECT DISTINCT w.trigger_id, d.dag_id
+            FROM asset_watcher w
+            JOIN asset_reference r ON r.asset_id = w.asset_id AND r.kind = 'schedule'
+            JOIN dag d ON d.dag_id = r.dag_id
+            WHERE w.trigger_id = ANY($1::bigint[]) AND d.is_active AND NOT d.is_paused AND d.last_arrival >= $2::bigint
+        ), saturated AS MATERIALIZED (
+            SELECT c.dag_id FROM (SELECT DISTINCT dag_id FROM fed) c
+            WHERE (SELECT count(*) FROM (SELECT 1 FROM demand p WHERE p.dag_id = c.dag_id AND p.state = 'pending'
+                                         LIMIT $2::bigint) p)
+                + (SELECT coalesce(sum(g.events), 0) FROM (SELECT g.events FROM demand_group g
+                                                          WHERE g.dag_id = c.dag_id AND g.state <> 'started'
+                                                          LIMIT $2::bigint) g) >= $2::bigint
+        )
+        SELECT DISTINCT fed.trigger_id FROM fed JOIN saturated USING (dag_id)
         """,
         trigger_ids,
         limit,

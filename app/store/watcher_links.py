@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.reconcile import KnownLink, LinkUpdate, WantedLink
+from app.domain.reconcile import KnownLink, LinkUpdate
 from app.domain.specs import AssetKey
 from app.store.expressions import among
 from app.store.tables import asset, asset_watcher, asset_watcher_source, trigger
@@ -58,30 +59,56 @@ async def read_links(connection: AsyncConnection, asset_ids: Collection[int], *,
     ]
 
 
-async def insert_link(connection: AsyncConnection, link: WantedLink, *, asset_id: int, trigger_id: int) -> int:
-    """Link a trigger to an asset; the id of the link."""
-    statement = (
-        insert(asset_watcher)
-        .values(
-            asset_id=asset_id,
-            trigger_id=trigger_id,
-            name=link.name,
-            when_expression=link.when,
-            payload_schema=link.schema,
-        )
-        .returning(asset_watcher.c.id)
-    )
-    return int((await connection.execute(statement)).scalar_one())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLink:
+    """A link to insert, with its filter and the text of its schema."""
+
+    asset_id: int
+    trigger_id: int
+    name: str
+    when: str | None
+    schema: str | None
 
 
-async def update_link(connection: AsyncConnection, change: LinkUpdate) -> None:
-    """Give a link another name, filter and schema; its trigger goes on."""
+async def insert_links(connection: AsyncConnection, links: Sequence[NewLink]) -> list[int]:
+    """Link triggers to assets; the ids of the links, in their order."""
+    rows = [
+        {
+            "asset_id": link.asset_id,
+            "trigger_id": link.trigger_id,
+            "name": link.name,
+            "when_expression": link.when,
+            "payload_schema": link.schema,
+        }
+        for link in links
+    ]
+    statement = insert(asset_watcher).returning(asset_watcher.c.id, sort_by_parameter_order=True)
+    return list((await connection.execute(statement, rows)).scalars())
+
+
+async def update_links(connection: AsyncConnection, changes: Sequence[LinkUpdate]) -> None:
+    """Give links other names, filters and schemas; their triggers go on."""
     statement = (
         update(asset_watcher)
-        .where(asset_watcher.c.id == change.watcher_id)
-        .values(name=change.name, when_expression=change.when, payload_schema=change.schema)
+        .where(asset_watcher.c.id == bindparam("watcher_id"))
+        .values(
+            name=bindparam("new_name"),
+            when_expression=bindparam("new_when"),
+            payload_schema=bindparam("new_schema"),
+        )
     )
-    await connection.execute(statement)
+    await connection.execute(
+        statement,
+        [
+            {
+                "watcher_id": each.watcher_id,
+                "new_name": each.name,
+                "new_when": each.when,
+                "new_schema": each.schema,
+            }
+            for each in changes
+        ],
+    )
 
 
 async def declare_links(connection: AsyncConnection, declared: Mapping[int, str], *, file_path: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from contextlib import suppress
 
-from tests.services.proxy import Proxy
+from tests.services.proxy import Proxy, may_speak
 
 
 class KafkaProxy(Proxy):
@@ -20,6 +20,6 @@ class KafkaProxy(Proxy):
             while True:
                 size = await source.readexactly(4)
                 frame = await source.readexactly(int.from_bytes(size))
-                await self._speaking.wait()
+                await may_speak()
                 target.write(size + frame.replace(told, ours))
                 await target.drain()

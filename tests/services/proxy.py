@@ -12,12 +12,15 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+#: Set while a connection may speak: each keeps that of the time it was made, so that some can be lost for ever.
+_VOICE: ContextVar[asyncio.Event] = ContextVar("voice")
 #: A TCP address (host, port) or the path of a Unix socket.
 Address = tuple[str, int] | Path
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -92,6 +95,14 @@ class Proxy:
         elif self._server is None:
             await self._listen()
 
+    async def end_black_hole(self) -> None:
+        """Pass again, but only what connects from now on: what there is stays open and mute for ever, as after a
+        network that swallowed its packets."""
+        assert self.mode is Mode.MUTE
+        self.mode = Mode.PASS
+        self._speaking = asyncio.Event()
+        self._speaking.set()
+
     async def drop_connections(self) -> None:
         """End every connection there is; new ones are served by the present mode."""
         await self._end_connections()
@@ -137,6 +148,7 @@ class Proxy:
             return
         task = asyncio.current_task()
         assert task is not None
+        _VOICE.set(self._speaking)
         self._carriers.add(task)
         self._writers.add(writer)
         try:
@@ -149,7 +161,7 @@ class Proxy:
             await close_quietly(writer)
 
     async def _serve(self, client: Streams) -> None:
-        await self._speaking.wait()
+        await may_speak()
         upstream = await self._connect()
         self._writers.add(upstream[1])
         try:
@@ -175,7 +187,7 @@ class Proxy:
     async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while chunk := await source.read(65536):
-                await self._speaking.wait()
+                await may_speak()
                 target.write(chunk)
                 await target.drain()
 
@@ -236,16 +248,16 @@ class HttpProxy(Proxy):
     async def _serve(self, client: Streams) -> None:
         reader, writer = client
         while True:
-            await self._speaking.wait()
+            await may_speak()
             request = await _read_request(reader)
             if request is None:
                 return
-            await self._speaking.wait()
+            await may_speak()
             self.requests.append(request)
             answer = await self._answer_while_connected(request, reader=reader)
             if answer is None:
                 return
-            await self._speaking.wait()
+            await may_speak()
             writer.write(answer.encode())
             await writer.drain()
 
@@ -311,6 +323,11 @@ async def _read_response(reader: asyncio.StreamReader) -> HttpResponse:
     length = head[1].get("content-length")
     body = await reader.read() if length is None else await reader.readexactly(int(length))
     return HttpResponse(status=int(head[0].split(" ")[1]), headers=head[1], body=body)
+
+
+async def may_speak() -> None:
+    """Until the connection of this task may carry something."""
+    await _VOICE.get().wait()
 
 
 async def close_quietly(writer: asyncio.StreamWriter) -> None:

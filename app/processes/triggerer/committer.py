@@ -19,14 +19,17 @@ from app.kernel.crash_points import CrashPoint, reach
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.triggerer.messages import Resolved
+from app.processes.triggerer.slices import EVENTS_A_TRANSACTION, slices, weight_of
 from app.services import triggers
 from app.services.events import Verdict, store_batch
 from app.store.database import Database
 from app.store.errors import DatabaseUnavailable, StoreError
 from app.store.wakeups import Notifier
 
-#: Most items and bytes of one transaction, unless one delivery alone is larger.
+#: Most messages and bytes of one transaction, unless one delivery alone is larger; and most events, unless one message
+#: alone makes more.
 BATCH_ITEMS = 2000
+BATCH_EVENTS = EVENTS_A_TRANSACTION
 BATCH_BYTES = 16 * 1024 * 1024
 #: Longest between two looks at how much waits at the consumers, in seconds.
 _PRESSURE_SECONDS = 0.2
@@ -45,12 +48,39 @@ class Receiver(Protocol):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete delivery and whom to answer."""
+    """A complete delivery (or a part of it, which the ``rest`` follows) and whom to answer."""
 
     receiver: Receiver
     sequence: int
     delivery: Delivery
     size: int
+    rest: tuple[Delivery, ...] = ()
+
+    @property
+    def events(self) -> int:
+        """How many events it makes at most."""
+        return sum(weight_of(item) for item in self.delivery.items)
+
+
+class _Size:
+    """How large a transaction has become."""
+
+    __slots__ = ("bytes", "events", "items")
+
+    def __init__(self) -> None:
+        self.items = self.events = self.bytes = 0
+
+    def has_room(self, each: Waiting) -> bool:
+        return (
+            self.items + len(each.delivery.items) <= BATCH_ITEMS
+            and self.events + each.events <= BATCH_EVENTS
+            and self.bytes + each.size <= BATCH_BYTES
+        )
+
+    def add(self, each: Waiting) -> None:
+        self.items += len(each.delivery.items)
+        self.events += each.events
+        self.bytes += each.size
 
 
 class Committer:
@@ -74,7 +104,8 @@ class Committer:
 
     def offer(self, waiting: Waiting) -> None:
         """Take a delivery to be stored."""
-        self._waiting.append(waiting)
+        first, *rest = slices(waiting.delivery)
+        self._waiting.append(msgspec.structs.replace(waiting, delivery=first, rest=tuple(rest)) if rest else waiting)
         self.idle.clear()
         self._wake.set()
 
@@ -105,18 +136,17 @@ class Committer:
             return []
         await self._feel_pressure(candidates)
         batch: list[Waiting] = []
-        items = size = 0
+        size = _Size()
         for place, each in enumerate(candidates):
             if each.delivery.trigger_id in self._saturated and each.delivery.items:
                 self._held.append(each)
                 continue
-            if batch and (items + len(each.delivery.items) > BATCH_ITEMS or size + each.size > BATCH_BYTES):
+            if batch and not size.has_room(each):
                 self._waiting = [*candidates[place:], *self._waiting]
                 break
             batch.append(each)
-            items += len(each.delivery.items)
-            size += each.size
-        self._stored_since += items
+            size.add(each)
+        self._stored_since += size.items
         return batch
 
     async def _feel_pressure(self, candidates: Sequence[Waiting]) -> None:
@@ -156,7 +186,13 @@ class Committer:
         reach(CrashPoint.STORED)
         self._trouble.recovered("store", "events are stored again", action="store_recovered")
         for each, answer in zip(batch, answers, strict=True):
-            self._answer(each, fenced=answer.verdict is Verdict.FENCED)
+            fenced = answer.verdict is Verdict.FENCED
+            if each.rest and not fenced:
+                # After those that wait by now: a large delivery lets the others pass between its parts.
+                first, *rest = each.rest
+                self._waiting.append(msgspec.structs.replace(each, delivery=first, rest=tuple(rest)))
+            else:
+                self._answer(each, fenced=fenced)
 
     async def _set_apart(self, batch: list[Waiting], error: Exception) -> None:
         """A failure nobody foresaw: find whose it is by trying single deliveries; the one to blame is started again."""

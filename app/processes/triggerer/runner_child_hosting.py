@@ -259,7 +259,7 @@ class Hosted:
         """Send what was yielded and wait for its resolution; true if fenced."""
         assert self._yields is not None
         try:
-            items, positions = self._yields.encode(yielded)
+            items, positions = await self._yields.encode(yielded)
         except NotAnEvent as error:
             raise NotAnEvent(f"{error}{_place_of(generator)}") from None
         if not items and not positions:

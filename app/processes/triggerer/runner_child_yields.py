@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ MAX_POSITION_BYTES = 65_536
 #: What one frame may carry, roughly; an item alone is always smaller than a frame.
 CHUNK_BYTES = 2 * 1024 * 1024
 _CHUNK_ITEMS = 2000
+#: Filters that are applied before other triggers of the runner have their turn.
 
 
 class NotAnEvent(Exception):
@@ -39,23 +41,26 @@ class Yields:
 
     def watch(self, watchers: Watchers) -> None:
         """From now on these watchers get what passes their filters and schemas."""
-        self._fan_out = FanOut(watchers, mask=self._mask)
+        self._fan_out = FanOut(watchers, mask=self._mask, known=self._fan_out)
 
-    def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
-        """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why."""
+    async def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
+        """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why.
+
+        Thousands of filters take their time: the loop turns in between.
+        """
         together = yielded if isinstance(yielded, (list, tuple)) else (yielded,)
         items: list[DeliveryItem] = []
         positions: list[Position] = []
         for each in together:
             if isinstance(each, TriggerEvent):
-                items.append(self._item(each))
+                items.append(await self._item(each))
             elif isinstance(each, PositionUpdate):
                 self._place(each, items=items, positions=positions)
             else:
                 raise NotAnEvent(f"run() yielded {_described(each)}; it may yield TriggerEvent, or a list of them")
         return items, positions
 
-    def _item(self, event: TriggerEvent) -> DeliveryItem:
+    async def _item(self, event: TriggerEvent) -> DeliveryItem:
         source = self._default_source if event.source is None else event.source
         for name, text in (("key", event.key), ("source", source)):
             if text is not None and (not isinstance(text, str) or len(text) > LONGEST_NAME):
@@ -67,7 +72,7 @@ class Yields:
             text = encode_payload(event.payload, max_bytes=self._max_bytes, max_depth=self._max_depth)
         except PayloadRefused as refused:
             return self._refused(event, Refusal(code=refused.code, reason=str(refused)), key=key, source=source)
-        watchers, refusals = self._fan_out.passing(text)
+        watchers, refusals = await self._passing(text)
         raw = event.raw[: self._raw_limit] if refusals and event.raw is not None else None
         return DeliveryItem(
             payload=text,
@@ -78,6 +83,16 @@ class Yields:
             raw=raw,
             raw_size=None if raw is None or event.raw is None else len(event.raw),
         )
+
+    async def _passing(self, text: str) -> tuple[tuple[int, ...], tuple[Refusal, ...]]:
+        judging = self._fan_out.judging(text)
+        while True:
+            try:
+                next(judging)
+            except StopIteration as end:
+                found: tuple[tuple[int, ...], tuple[Refusal, ...]] = end.value
+                return found
+            await asyncio.sleep(0)
 
     def _refused(self, event: TriggerEvent, refusal: Refusal, *, key: str | None, source: str) -> DeliveryItem:
         raw, size = _raw(event, self._raw_limit)
