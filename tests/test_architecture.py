@@ -24,7 +24,7 @@ FUNCTION_LINES_LIMIT = 60
 
 # Where user code runs.
 CHILD_MODULE = re.compile(
-    r"app\.processes\.(dag_processor\.loader_child|triggerer\.runner_child\w*|executor\.(warm_parent|attempt_child)\w*)"
+    r"app\.processes\.(fan_out_child|dag_processor\.loader_child|triggerer\.runner_child\w*|executor\.(warm_parent|attempt_child)\w*)"
 )
 
 # Who alone may import a library, as dotted prefixes of ours.

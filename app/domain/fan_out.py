@@ -52,6 +52,11 @@ class Watchers(msgspec.Struct, frozen=True, kw_only=True):
         )
         return cls(each=each, schemas=tuple(places))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every payload goes to all of them."""
+        return all(each.when is None and each.schema is None for each in self.each)
+
 
 @dataclass(slots=True, kw_only=True)
 class _Gate:

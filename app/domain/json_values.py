@@ -6,9 +6,14 @@ what a task stores is exactly what the next one reads.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from app.kernel.errors import TooLarge
+from watchers.errors import PayloadRefused
+from watchers.payloads import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, encode_payload
 
 MAX_DEPTH = 100
 
@@ -51,6 +56,31 @@ def json_object(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise NotJson(path, f"must be a mapping, not a {type(value).__name__}")
     return _object(value, path, 0)
+
+
+def payload_text(
+    value: Any, *, what: str, max_bytes: int = MAX_PAYLOAD_BYTES, max_depth: int = MAX_PAYLOAD_DEPTH
+) -> str:
+    """The JSON text of what a caller gives as the payload, extra or conf ``what``.
+
+    Raises :class:`TooLarge` with size and limit, :class:`watchers.errors.PayloadRefused` for anything else.
+    """
+    try:
+        return encode_payload(value, max_bytes=max_bytes, max_depth=max_depth)
+    except PayloadRefused as refused:
+        size = _size(value) if refused.code == "size" else None
+        if size is None:
+            raise
+        raise TooLarge(what=what, size=size, limit=max_bytes) from None
+
+
+def _size(value: Any) -> int | None:
+    """Bytes of the JSON text of a value that a JSON text was read from; None if it has none."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _object(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:

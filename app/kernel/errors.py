@@ -18,6 +18,7 @@
     └── RequestRefused               what a caller asked for cannot be done
         ├── NotFound                 it does not exist
         ├── AlreadyExists            it exists, or is in a state that forbids it
+        ├── TooLarge                 what was given is larger than a limit
         └── InvalidRequest           what was given is malformed
 
 The docstring of a class is its default message and names the remedy; ``{names}`` in it are filled from the keyword
@@ -102,3 +103,7 @@ class AlreadyExists(RequestRefused):
 
 class InvalidRequest(RequestRefused):
     """What was given is not valid: {reason}."""
+
+
+class TooLarge(RequestRefused):
+    """{what} has {size} bytes of JSON text; the limit is {limit}."""

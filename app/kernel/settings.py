@@ -177,6 +177,9 @@ class Settings(BaseSettings):
         14, "How long identities of messages are kept at least; nothing removes them yet", "days", ge=14
     )
     dead_letter_raw_limit: int = _setting(65_536, "How much of a refused message is kept", "bytes", ge=0)
+    requeue_check_limit: float = _setting(
+        10, "Longest that filters and schemas may take for a dead letter that is requeued", "s", gt=0
+    )
 
     # Processes
     heartbeat_interval: float = _setting(2, "Pause between heartbeats of a process", "s", gt=0)

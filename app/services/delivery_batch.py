@@ -125,7 +125,7 @@ class Batch:
                 places.setdefault(delivery.trigger_id, []).extend([place] * len(letters))
         if not rows:
             return
-        for trigger_id in await dead_letters.insert_dead_letters(hot, rows=rows):
+        for _, trigger_id in await dead_letters.insert_dead_letters(hot, rows=rows):
             # A trigger has one delivery in hand at a time, so counting per trigger is counting per delivery.
             self.counts[places[trigger_id].pop(0)].dead_letters += 1
 

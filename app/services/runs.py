@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.domain.json_values import payload_text
 from app.domain.runs import Advance, Instance, checked_run_id, make_run_id
 from app.domain.runs import advance as advance_run
 from app.domain.schedules import Due, next_due
@@ -22,7 +23,6 @@ from app.store.demand import LockedDag
 from app.store.errors import Conflict, DatabaseUnavailable
 from app.store.runs import LockedRun, MadeRun, NewRun
 from app.store.wakeups import Notifier
-from watchers.payloads import encode_payload
 
 _ID_ATTEMPTS = 20
 #: From the start of a run of a continuous DAG to the start of the next one, at least: tasks that end at once must not
@@ -167,7 +167,8 @@ async def create_manual(database: Database, notifier: Notifier, request: ManualR
     Raises:
         NotFound: There is no such DAG.
         InvalidRequest: The run id can be no run's.
-        PayloadRefused: ``conf`` is no JSON, too large or too deep.
+        PayloadRefused: ``conf`` is no JSON or too deep.
+        TooLarge: ``conf`` is too large.
         AlreadyExists: The DAG has a run of this id or logical date.
         UnusableVersion: The DAG's version cannot be read.
     """
@@ -176,7 +177,7 @@ async def create_manual(database: Database, notifier: Notifier, request: ManualR
             checked_run_id(request.run_id)
         except ValueError as error:
             raise InvalidRequest(reason=str(error)) from error
-    conf = encode_payload(dict(request.conf or {}))
+    conf = payload_text(dict(request.conf or {}), what="conf")
     made = await database.retrying_hot(lambda hot: _create_manual(database, hot, request, conf=conf))
     notifier.poke("runs")
     return made

@@ -98,6 +98,11 @@ async def owned(database: Database, owner_id: int) -> tuple[dict[int, OwnedRow],
     return {row.id: row for row in rows}, {id_: tuple(found) for id_, found in watchers.items()}
 
 
+async def watchers_of_trigger(hot: HotConnection, trigger_id: int) -> tuple[WatcherFilter, ...]:
+    """The watchers on active assets of one trigger."""
+    return tuple(_filter(each) for each in await statements.filters_of(hot, trigger_ids=[trigger_id]))
+
+
 async def mark_running(
     database: Database, *, owner_id: int, triggers: Sequence[tuple[int, int]]
 ) -> dict[int, dict[str, dict[str, str]]]:

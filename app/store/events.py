@@ -117,6 +117,21 @@ async def insert_identities(hot: HotConnection, *, rows: Sequence[IdentityRow]) 
     return {(row[0], row[1]) for row in found}
 
 
+async def events_of_identities(
+    hot: HotConnection, *, keys: Sequence[tuple[int, bytes]]
+) -> dict[tuple[int, bytes], int]:
+    """The event that each identity, as ``(asset_id, identity)``, stands for."""
+    rows = await hot.fetch(
+        """
+        SELECT i.asset_id, i.identity, i.event_id
+        FROM event_identity i JOIN unnest($1::bigint[], $2::bytea[]) AS k(asset_id, identity) USING (asset_id, identity)
+        """,
+        [key[0] for key in keys],
+        [key[1] for key in keys],
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
 async def lock_consumers(hot: HotConnection, *, asset_ids: Sequence[int]) -> list[str]:
     """Lock the active DAGs scheduled on any of the assets, in dag_id order, and return their ids.
 

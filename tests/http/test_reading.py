@@ -136,7 +136,8 @@ async def test_a_dead_letter_shows_what_was_kept(api: httpx.AsyncClient, world: 
     letters = (await api.get("/api/v2/deadLetters")).json()["dead_letters"]
     assert [letter["code"] for letter in letters] == ["size", "nan"], "newest first"
     one = (await api.get(f"/api/v2/deadLetters/{letters[1]['id']}")).json()
-    assert one == {**letters[1], "raw": "/wA="}
+    assert one == {**letters[1], "raw": "/wA=", "raw_text": None, "payload": None}
+    assert (one["raw_size"], one["raw_truncated"], one["has_payload"], one["state"]) == (2, False, False, "held")
 
 
 @pytest.mark.parametrize("path", ["/api/v2/dags/nothing/dagRuns", "/api/v2/dags/nothing/dagRuns/~/taskInstances"])

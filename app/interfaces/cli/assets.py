@@ -72,13 +72,13 @@ def emit(
         raise typer.BadParameter("name the asset: NAME, --name, --id or --uri", param_hint="NAME")
     if idempotency_key is not None and not 1 <= len(idempotency_key) <= 255:
         raise typer.BadParameter("it has 1 to 255 characters", param_hint="--idempotency-key")
+    from app.domain.json_values import payload_text
     from app.services.events import post_event
     from app.services.named_assets import named_asset
-    from watchers.payloads import encode_payload
 
     async def work(session: Session) -> dict[str, Any]:
         limits = session.settings
-        encode_payload(extra or {}, max_bytes=limits.max_payload_bytes, max_depth=limits.max_payload_depth)
+        payload_text(extra or {}, what="extra", max_bytes=limits.max_payload_bytes, max_depth=limits.max_payload_depth)
         found = await named_asset(session.database, asset_id=asset_id, name=asset or name, uri=uri)
         posted = await post_event(
             session.database,

@@ -36,6 +36,15 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output:
     console.print(table)
 
 
+def show_details(row: Mapping[str, Any], names: Sequence[str], output: Format) -> None:
+    """Print ``names`` of one thing, each on a line of its own; as JSON an object."""
+    if output is Format.JSON:
+        json.dump({name: row.get(name) for name in names}, sys.stdout, default=_plain, indent=2)
+        sys.stdout.write("\n")
+        return
+    show_rows([{"name": name, "value": row.get(name)} for name in names], ["name", "value"], output)
+
+
 def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 

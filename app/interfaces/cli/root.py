@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from app.interfaces.cli import assets, configuration, dags, database, processes, standalone, triggers
+from app.interfaces.cli import assets, configuration, dags, database, dead_letters, processes, standalone, triggers
 from app.kernel.errors import TidegateError
 from app.kernel.version import program_version
 from watchers.errors import WatcherError
@@ -25,6 +25,7 @@ root = typer.Typer(
 root.add_typer(dags.commands, name="dags")
 root.add_typer(assets.commands, name="assets")
 root.add_typer(triggers.commands, name="triggers")
+root.add_typer(dead_letters.commands, name="dead-letters")
 root.add_typer(database.commands, name="db")
 root.add_typer(configuration.commands, name="config")
 standalone.register(root)

@@ -17,6 +17,12 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def json_text(text: str) -> str:
+    """Any JSON value, as the text that was given."""
+    _json(text)
+    return text
+
+
 def json_objects(text: str) -> list[dict[str, Any]]:
     """A JSON object, or an array of them."""
     value = _json(text)

@@ -9,11 +9,12 @@ from app.interfaces.http import errors
 from app.interfaces.http.dependencies import PostingTools, caller
 from app.interfaces.http.guard import Authentication, Guard
 from app.interfaces.http.limits import BodyLimit
-from app.interfaces.http.routes import assets, dags, monitor, runs, tasks, triggers
+from app.interfaces.http.routes import assets, dags, dead_letters, monitor, runs, tasks, triggers
 from app.interfaces.http.schemas.base import Problem
 from app.interfaces.http.tokens import Tokens
 from app.kernel.version import program_version
 from app.processes.host import Host
+from app.processes.requeueing import Requeuer
 from app.services.events import EventPoster
 from app.services.named_assets import AssetNames
 
@@ -29,6 +30,7 @@ def create_application(host: Host, poster: EventPoster) -> FastAPI:
     app = described_application()
     app.state.host = host
     app.state.posting = PostingTools(names=AssetNames(host.database), poster=poster)
+    app.state.requeuer = Requeuer(host.database, host.notifier, host.settings)
     app.state.tokens = Tokens.load(host.settings)
     # The last one added is the outermost.
     app.add_middleware(BodyLimit, limit=2 * host.settings.max_payload_bytes + BODY_ROOM)
@@ -50,7 +52,7 @@ def described_application() -> FastAPI:
     errors.install(app)
     app.include_router(monitor.login)
     app.include_router(monitor.router, prefix=PREFIX)
-    for router in (assets.router, dags.router, runs.router, tasks.router, triggers.router):
+    for router in (assets.router, dags.router, runs.router, tasks.router, triggers.router, dead_letters.router):
         app.include_router(router, prefix=PREFIX, dependencies=[Depends(caller)])
     return app
 

@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.interfaces.http.tokens import NotAuthenticated, Tokens
 from app.processes.host import Host
+from app.processes.requeueing import Requeuer
 from app.services.events import EventPoster
 from app.services.named_assets import AssetNames
 from app.store.listings.paging import Paging
@@ -48,6 +49,12 @@ async def the_posting(request: Request) -> PostingTools:
     return found
 
 
+async def the_requeuer(request: Request) -> Requeuer:
+    """What makes events of dead letters."""
+    found: Requeuer = request.app.state.requeuer
+    return found
+
+
 async def caller(
     request: Request, _described: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
 ) -> str:
@@ -76,3 +83,4 @@ HostOf = Annotated[Host, Depends(the_host)]
 Caller = Annotated[str, Depends(caller)]
 PageOf = Annotated[Paging, Depends(page)]
 Posting = Annotated[PostingTools, Depends(the_posting)]
+RequeuerOf = Annotated[Requeuer, Depends(the_requeuer)]

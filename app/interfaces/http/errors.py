@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from app.interfaces.http.answers import problem
 from app.interfaces.http.tokens import NotAuthenticated
-from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
+from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound, TooLarge
 from app.kernel.telemetry import get_logger
 from app.services.events import NotStoredYet
 from app.services.versions import UnusableVersion
@@ -29,6 +29,7 @@ _STATUS: dict[type[Exception], int] = {
     NotFound: 404,
     AlreadyExists: 409,
     InvalidRequest: 422,
+    TooLarge: 413,
     UnusableVersion: 409,
     UnknownOrder: 400,
     PayloadRefused: 422,
@@ -51,6 +52,18 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DataRefused, _refused_value)
     app.add_exception_handler(NotAuthenticated, _unauthenticated)
     app.add_exception_handler(RequestValidationError, _invalid)
+
+
+def refusal(error: Exception) -> tuple[int, str]:
+    """Status and detail of what a request for one thing of several ended with. Raises what is no refusal."""
+    for kind in type(error).__mro__:
+        if kind in _STATUS:
+            return _STATUS[kind], str(error)
+        if kind in _AWAY:
+            return 503, _AWAY[kind]
+    if isinstance(error, DataRefused):
+        return 422, _UNSTORABLE
+    raise error
 
 
 def _answer(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -11,7 +11,7 @@ DRAIN_LIMIT = 256 * 1024 * 1024
 
 
 class BodyLimit:
-    """Answers 413, naming the limit, to bodies of more than ``limit`` bytes, announced or not."""
+    """Answers 413, naming size and limit, to bodies of more than ``limit`` bytes, announced or not."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
@@ -28,23 +28,23 @@ class BodyLimit:
             # Whoever asks before sending is told at once.
             if b"expect" not in headers:
                 await _drain(receive, 0)
-            await self._refuse(send)
+            await self._refuse(send, f"the body has {announced[:20].decode()} bytes")
             return
         await self._counted(scope, receive, send)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; past the limit the body ends, and 413 is answered whatever the route says."""
-        seen = 0
+        seen, is_whole = 0, True
 
         async def counting() -> Message:
-            nonlocal seen
+            nonlocal seen, is_whole
             if seen > self._limit:
                 return {"type": "http.disconnect"}
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._limit:
                 if message.get("more_body"):
-                    await _drain(receive, seen)
+                    seen, is_whole = await _drain(receive, seen)
                 return {"type": "http.disconnect"}
             return message
 
@@ -54,17 +54,18 @@ class BodyLimit:
 
         await self._app(scope, counting, unless_refused)
         if seen > self._limit:
-            await self._refuse(send)
+            await self._refuse(send, f"the body has {seen} bytes" if is_whole else f"the body has {seen} bytes or more")
 
-    async def _refuse(self, send: Send) -> None:
-        await send_problem(
-            send, f"the body is larger than {self._limit} bytes", status=413, headers={"Connection": "close"}
-        )
+    async def _refuse(self, send: Send, found: str) -> None:
+        detail = f"{found}; the limit is {self._limit} bytes"
+        await send_problem(send, detail, status=413, headers={"Connection": "close"})
 
 
-async def _drain(receive: Receive, seen: int) -> None:
+async def _drain(receive: Receive, seen: int) -> tuple[int, bool]:
+    """Read on; how many bytes came in all, and whether that is the whole body."""
     while seen <= DRAIN_LIMIT:
         message = await receive()
         seen += len(message.get("body", b""))
         if message["type"] != "http.request" or not message.get("more_body"):
-            return
+            return seen, message["type"] == "http.request"
+    return seen, False

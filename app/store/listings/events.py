@@ -1,4 +1,4 @@
-"""Asset events with the runs they caused; demand that waits; dead letters."""
+"""Asset events with the runs they caused; demand that waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.states import DemandState
 from app.store.listings.paging import Page, Paging, matches, read_page, starts_with
-from app.store.tables import asset, asset_event, dag_run, dag_run_event, dead_letter, demand, event_body
+from app.store.tables import asset, asset_event, dag_run, dag_run_event, demand, event_body
 
 _ORDER: dict[str, ColumnElement[Any]] = {
     "id": asset_event.c.id,
@@ -40,6 +40,7 @@ def _events() -> Select[Any]:
             asset_event.c.source_run_id,
             asset_event.c.source_map_index,
             asset_event.c.timestamp,
+            asset_event.c.requeued_from,
         )
         .join(asset, asset.c.id == asset_event.c.asset_id)
         .join(event_body, event_body.c.id == asset_event.c.body_id)
@@ -153,35 +154,3 @@ async def queued_events(
         statement = statement.where(demand.c.created_at < before)
     rows = (await connection.execute(statement)).mappings()
     return [{**row, "dag_display_name": row["dag_id"]} for row in rows]
-
-
-async def list_dead_letters(
-    connection: AsyncConnection, paging: Paging, *, equal: Mapping[str, Any] | None = None
-) -> Page:
-    """Messages that could not become events, newest first; the kept bytes are not part of the list."""
-    statement = _dead_letters()
-    for name, value in (equal or {}).items():
-        if value is not None:
-            statement = statement.where(dead_letter.c[name] == value)
-    return await read_page(
-        connection,
-        statement,
-        paging=paging,
-        columns={"id": dead_letter.c.id, "created_at": dead_letter.c.created_at, "code": dead_letter.c.code},
-        default=[dead_letter.c.id.desc()],
-        tie=dead_letter.c.id,
-    )
-
-
-async def read_dead_letter(connection: AsyncConnection, letter_id: int) -> Mapping[str, Any] | None:
-    """One dead letter with the bytes that were kept (``raw``)."""
-    statement = _dead_letters().add_columns(dead_letter.c.raw).where(dead_letter.c.id == letter_id)
-    row = (await connection.execute(statement)).mappings().first()
-    return dict(row) if row else None
-
-
-def _dead_letters() -> Select[Any]:
-    columns = [dead_letter.c[name] for name in ("id", "trigger_id", "asset_id", "source", "key", "code", "reason")]
-    return select(
-        *columns, dead_letter.c.raw_size, dead_letter.c.created_at, asset.c.name.label("asset_name")
-    ).outerjoin(asset, asset.c.id == dead_letter.c.asset_id)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
+from app.domain.json_values import payload_text
 from app.interfaces.http.dependencies import HostOf, PageOf, Posting
 from app.interfaces.http.redaction import redacted
 from app.interfaces.http.schemas.assets import (
@@ -28,7 +29,6 @@ from app.services.named_assets import NamedAsset
 from app.store.errors import DatabaseUnavailable
 from app.store.listings import assets as listed
 from app.store.listings import events as listed_events
-from watchers.payloads import encode_payload
 
 
 class EventDeleted(AlreadyExists):
@@ -122,7 +122,7 @@ async def post_event(
     """Make an event of an asset. With ``Idempotency-Key`` the same request again answers the first event, and says so
     in the header ``Idempotent-Replayed``. 503 means that it may still be stored: with the key it is safe to repeat."""
     settings = host.settings
-    encode_payload(body.extra, max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
+    payload_text(body.extra, what="extra", max_bytes=settings.max_payload_bytes, max_depth=settings.max_payload_depth)
     try:
         async with asyncio.timeout(POST_LIMIT):
             asset, posted = await _post(posting, body, idempotency_key)

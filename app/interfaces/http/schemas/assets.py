@@ -95,6 +95,8 @@ class EventAnswer(Answer):
     created_dagruns: list[CreatedRun]
     timestamp: datetime
     partition_key: str | None = None
+    #: The dead letter that was requeued to make it.
+    requeued_from: int | None = None
 
 
 class EventList(Answer):

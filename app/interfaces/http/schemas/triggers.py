@@ -1,21 +1,10 @@
-"""Triggers and dead letters."""
+"""Triggers."""
 
 from __future__ import annotations
 
-import base64
 from datetime import datetime
-from typing import Annotated
-
-from pydantic import BeforeValidator
 
 from app.interfaces.http.schemas.base import Answer
-
-
-def _in_base64(raw: object) -> object:
-    return base64.b64encode(raw).decode() if isinstance(raw, bytes) else raw
-
-
-Base64Text = Annotated[str, BeforeValidator(_in_base64)]
 
 
 class TriggerWatcherAnswer(Answer):
@@ -64,32 +53,4 @@ class TriggerList(Answer):
     """A page of triggers."""
 
     triggers: list[TriggerAnswer]
-    total_entries: int
-
-
-class DeadLetterAnswer(Answer):
-    """A message that could not become an event."""
-
-    id: int
-    trigger_id: int | None = None
-    asset_id: int | None = None
-    asset_name: str | None = None
-    source: str | None = None
-    key: str | None = None
-    code: str
-    reason: str
-    raw_size: int | None = None
-    created_at: datetime
-
-
-class DeadLetterDetails(DeadLetterAnswer):
-    """A dead letter with what was kept of the message: its first bytes, in base64."""
-
-    raw: Base64Text | None = None
-
-
-class DeadLetterList(Answer):
-    """A page of dead letters."""
-
-    dead_letters: list[DeadLetterAnswer]
     total_entries: int
