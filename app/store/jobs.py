@@ -24,23 +24,24 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     progress_age: float | None
 
 
-#: Dead ($1: lease in seconds, $4: lock space): the lease ran out, for which nobody could do anything before the server
-#: started; or the session lock is free although the server has not restarted since the last heartbeat.
-_END_DEAD = """
+#: Dead ($1: lease in seconds, $2: lock space; row ``j``): the lease ran out, for which nobody could do anything before
+#: the server started; or the session lock is free although the server has not restarted since the last heartbeat.
+IS_DEAD = """
+    (greatest(j.latest_heartbeat, pg_postmaster_start_time()) < clock_timestamp() - make_interval(secs => $1::float8)
+     OR (j.latest_heartbeat > pg_postmaster_start_time() AND NOT EXISTS (
+             SELECT 1 FROM pg_locks l
+             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+               AND l.classid::bigint = $2::bigint AND l.objid::bigint = j.id)))
+"""
+_END_DEAD = f"""
 UPDATE job SET ended_at = clock_timestamp()
 WHERE ended_at IS NULL AND id IN (
     SELECT j.id FROM job j
-    WHERE j.job_type = $2 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $3::bigint
-      AND (greatest(j.latest_heartbeat, pg_postmaster_start_time())
-               < clock_timestamp() - make_interval(secs => $1::float8)
-           OR (j.latest_heartbeat > pg_postmaster_start_time() AND NOT EXISTS (
-                   SELECT 1 FROM pg_locks l
-                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
-                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                     AND l.classid::bigint = $4::bigint AND l.objid::bigint = j.id)))
+    WHERE j.job_type = $3 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $4::bigint AND {IS_DEAD}
     FOR NO KEY UPDATE OF j SKIP LOCKED)
 RETURNING id
-"""
+"""  # noqa: S608 - of fixed parts
 
 
 async def insert_job(
@@ -99,7 +100,7 @@ async def end_job(hot: HotConnection, *, job_id: int) -> None:
 
 async def end_dead_jobs(hot: HotConnection, *, job_type: str, lease: float, except_id: int | None) -> list[int]:
     """End the rows of dead processes of this type and return their ids. ``lease`` is in seconds."""
-    rows = await hot.fetch(_END_DEAD, lease, job_type, except_id, JOB_LOCK_SPACE)
+    rows = await hot.fetch(_END_DEAD, lease, JOB_LOCK_SPACE, job_type, except_id)
     return [row[0] for row in rows]
 
 
