@@ -24,27 +24,31 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     progress_age: float | None
 
 
-#: Dead ($1: lease in seconds, $4: lock space, $5: jobs whose lock this session saw held): the lease ran out, for which
-#: nobody could do anything before the server started; or the session lock is free although the server kept its sessions
-#: since the lock was held. It did if ours is older than the last heartbeat: a server that recovers from the crash of
-#: one of its processes ends all sessions and has the same start time as before.
-_END_DEAD = """
+#: Whether the session lock of row ``j`` is free ($2: lock space).
+_IS_FREE = """
+    NOT EXISTS (SELECT 1 FROM pg_locks l
+                WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.mode = 'ExclusiveLock'
+                  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                  AND l.classid::bigint = $2::bigint AND l.objid::bigint = j.id)
+"""
+#: Dead ($1: lease in seconds, $2: lock space; row ``j``): the lease ran out, for which nobody could do anything before
+#: the server started; or the session lock is free although the server kept its sessions since the lock was held. It did
+#: if ours is older than the last heartbeat: a server that recovers from the crash of one of its processes ends all
+#: sessions and has the same start time as before.
+IS_DEAD = f"""
+    (greatest(j.latest_heartbeat, pg_postmaster_start_time()) < clock_timestamp() - make_interval(secs => $1::float8)
+     OR (j.latest_heartbeat > (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())) AND {_IS_FREE}))
+"""
+#: $5: jobs whose lock this session saw held.
+_END_DEAD = f"""
 UPDATE job SET ended_at = clock_timestamp()
 WHERE ended_at IS NULL AND id IN (
     SELECT j.id FROM job j
-    WHERE j.job_type = $2 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $3::bigint
-      AND (greatest(j.latest_heartbeat, pg_postmaster_start_time())
-               < clock_timestamp() - make_interval(secs => $1::float8)
-           OR ((j.id = ANY($5::bigint[])
-                OR j.latest_heartbeat > (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())))
-               AND NOT EXISTS (
-                   SELECT 1 FROM pg_locks l
-                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.mode = 'ExclusiveLock'
-                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                     AND l.classid::bigint = $4::bigint AND l.objid::bigint = j.id)))
+    WHERE j.job_type = $3 AND j.ended_at IS NULL AND j.id IS DISTINCT FROM $4::bigint
+      AND ({IS_DEAD} OR (j.id = ANY($5::bigint[]) AND {_IS_FREE}))
     FOR NO KEY UPDATE OF j SKIP LOCKED)
 RETURNING id
-"""
+"""  # noqa: S608 - of fixed parts
 
 
 async def insert_job(
@@ -108,7 +112,7 @@ async def end_dead_jobs(
 
     ``seen_alive`` are jobs whose lock was held, as seen by this very session: free now, its process is gone.
     """
-    rows = await hot.fetch(_END_DEAD, lease, job_type, except_id, JOB_LOCK_SPACE, list(seen_alive))
+    rows = await hot.fetch(_END_DEAD, lease, JOB_LOCK_SPACE, job_type, except_id, list(seen_alive))
     return [row[0] for row in rows]
 
 

@@ -15,7 +15,7 @@ from app.store.tables.dags import (
     import_error,
 )
 from app.store.tables.events import asset_event, dead_letter, event_body, event_identity, idempotency_key
-from app.store.tables.processes import deployment, job
+from app.store.tables.processes import deployment, job, leadership
 from app.store.tables.runs import dag_run, dag_run_event, demand, demand_group
 from app.store.tables.tasks import state_change, task_instance, xcom
 from app.store.tables.triggers import source_position, trigger
@@ -43,6 +43,7 @@ __all__ = [
     "idempotency_key",
     "import_error",
     "job",
+    "leadership",
     "metadata",
     "source_position",
     "state_change",

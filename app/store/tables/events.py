@@ -58,6 +58,7 @@ event_identity = Table(
     Column("identity", LargeBinary, primary_key=True),
     Column("event_id", BigInteger, nullable=False),
     created(),
+    Index("ix_event_identity_created_at", "created_at"),
 )
 
 #: ``Idempotency-Key`` of a request, with a digest of its body and the event it made.
@@ -68,6 +69,7 @@ idempotency_key = Table(
     Column("body_digest", LargeBinary, nullable=False),
     Column("event_id", BigInteger, nullable=False),
     created(),
+    Index("ix_idempotency_key_created_at", "created_at"),
 )
 
 #: A message that could not become an event. Storing it counts as storing: then the message is acknowledged.
@@ -99,4 +101,5 @@ dead_letter = Table(
     exactly_when("state", [DeadLetterState.REQUEUED], "requeued_at", name="requeued"),
     Index("uq_dead_letter_identity", "identity", unique=True, postgresql_where="identity IS NOT NULL"),
     Index("ix_dead_letter_trigger_id", "trigger_id", "id"),
+    Index("ix_dead_letter_created_at", "created_at", "id"),
 )

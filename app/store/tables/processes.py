@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ARRAY, CheckConstraint, Column, Index, Integer, SmallInteger, String, Table, Text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
 
 from app.store.tables.base import Json, created, key, metadata, moment
 
@@ -37,3 +49,14 @@ job = Table(
     Index("ix_job_alive", "job_type", postgresql_where="ended_at IS NULL"),
 )
 JOB_LOCK_SPACE = 7301
+
+#: Which process does what only one may do. ``term`` is raised with each take-over; what the holder does repeats it.
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("role", String(32), primary_key=True),
+    Column("owner_id", BigInteger, ForeignKey("job.id"), nullable=False),
+    Column("term", BigInteger, nullable=False),
+    created("taken_at"),
+    moment("renewed_at", nullable=False),
+)

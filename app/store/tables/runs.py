@@ -93,6 +93,8 @@ dag_run = Table(
         postgresql_where="logical_date IS NOT NULL AND run_type = 'scheduled'",
     ),
     Index("ix_dag_run_active", "dag_id", "id", postgresql_where="state IN ('queued', 'running')"),
+    Index("ix_dag_run_ended", "end_date", "id", postgresql_where="end_date IS NOT NULL"),
+    Index("ix_dag_run_dag_version_id", "dag_version_id"),
     one_of("state", RunState, name="state"),
     one_of("run_type", RunType, name="run_type"),
     exactly_when("state", FINAL_RUN_STATES, "end_date", name="finished"),

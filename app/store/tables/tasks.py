@@ -88,4 +88,5 @@ state_change = Table(
     created("at"),
     CheckConstraint("subject IN ('run', 'task', 'trigger')", name="subject"),
     Index("ix_state_change_subject", "subject", "subject_id", "id"),
+    Index("ix_state_change_trigger_at", "at", "id", postgresql_where="subject = 'trigger'"),
 )

@@ -34,6 +34,9 @@ trigger = Table(
     Column("team_name", Text),
     #: Code the class needs; NULL for installed classes.
     Column("bundle_digest", String(64), ForeignKey("bundle.digest")),
+    #: Whether its source never offers a message again that was acknowledged or passed by a stored position. Of other
+    #: sources (folders, listings) the identities are kept as long as the trigger lives.
+    Column("acknowledges", Boolean, nullable=False, server_default="false"),
     #: Whether it should run: some linked asset has an active, unpaused consumer (or a task waits).
     Column("wanted", Boolean, nullable=False),
     Column("status", String(16), nullable=False),
@@ -71,6 +74,7 @@ trigger = Table(
     Index("uq_trigger_asset_identity", "identity", unique=True, postgresql_where="kind = 'asset'"),
     Index("ix_trigger_unassigned", "created_date", postgresql_where="status = 'unassigned' AND wanted"),
     Index("ix_trigger_owner_id", "owner_id", postgresql_where="owner_id IS NOT NULL"),
+    Index("ix_trigger_task_instance_id", "task_instance_id", postgresql_where="task_instance_id IS NOT NULL"),
 )
 
 #: Where to resume in a source, written in the transaction of the events. ``position`` is only read by the trigger.
