@@ -41,6 +41,7 @@ class ClaimedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     #: It blocked or killed a runner before, here or elsewhere: it gets one of its own.
     runs_alone: bool = False
     strikes: int = 0
+    queue: str | None = None
     watchers: tuple[WatcherFilter, ...] = ()
     #: JSON text by source and lane.
     positions: dict[str, dict[str, str]] = {}
@@ -75,6 +76,7 @@ async def claim(
                 bundle_entry=row.bundle_entry,
                 runs_alone=row.runs_alone,
                 strikes=row.strikes,
+                queue=row.queue,
                 watchers=watchers.get(row.id, ()),
                 positions=places.get(row.id, {}),
             )

@@ -28,6 +28,7 @@ class ClaimedRow(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     runs_alone: bool
     strikes: int
+    queue: str | None
 
 
 class FilterRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +74,13 @@ WITH chosen AS (
         next_attempt_at = NULL
     FROM chosen WHERE t.id = chosen.id
     RETURNING t.id, t.epoch, t.classpath, t.kwargs, t.identity, t.kind, t.bundle_digest, t.restarts, t.created_date,
-              t.runs_alone, t.strikes
+              t.runs_alone, t.strikes, t.queue
 ), noted AS (
     INSERT INTO state_change (subject, subject_id, from_state, to_state, reason)
     SELECT 'trigger', id, 'unassigned', 'running', 'claimed by job ' || $1::bigint FROM claimed
 )
 SELECT c.id, c.epoch, c.classpath, c.kwargs, c.identity, c.kind, c.bundle_digest, b.entry, c.restarts, c.runs_alone,
-       c.strikes
+       c.strikes, c.queue
 FROM claimed c LEFT JOIN bundle b ON b.digest = c.bundle_digest
 ORDER BY c.created_date, c.id
 """
@@ -95,7 +96,7 @@ async def claim_triggers(
     rows = await hot.fetch(_CLAIM, owner_id, limit, None if queues is None else list(queues), team_name)
     names = (
         "id", "epoch", "classpath", "kwargs", "identity", "kind", "bundle_digest", "bundle_entry", "restarts",
-        "runs_alone", "strikes",
+        "runs_alone", "strikes", "queue",
     )  # fmt: skip
     return [ClaimedRow(**dict(zip(names, row, strict=True))) for row in rows]
 

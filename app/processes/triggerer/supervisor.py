@@ -121,6 +121,10 @@ class Supervisor:
                     frame = Rewatch(trigger_id=held.id, epoch=held.epoch, watchers=watches(held.watchers))
                     held.runner.send(frame)
 
+    def give_up(self, held: Held) -> None:
+        """Close it for another triggerer, which has more room."""
+        self._leave(held, "another triggerer has more room")
+
     def close_all(self) -> None:
         """Tell every trigger to stop; those that are not running are given up at once."""
         self.is_closing = True
