@@ -20,7 +20,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class PositionUpdate:
 #: Longest that :meth:`BaseEventTrigger.lag` may take, in seconds.
 LAG_DEADLINE = 5.0
 
+Log: TypeAlias = "logging.Logger | logging.LoggerAdapter[logging.Logger]"
 #: What ``run()`` may yield. An empty sequence is resolved at once.
 Yielded: TypeAlias = TriggerEvent | PositionUpdate | Sequence[TriggerEvent | PositionUpdate]
 
@@ -85,11 +86,23 @@ Yielded: TypeAlias = TriggerEvent | PositionUpdate | Sequence[TriggerEvent | Pos
 class SourceStatus:
     """How a trigger tells its runner that its source fails or heals, without ending. Harmless outside a runner."""
 
+    __slots__ = ()
+
     def failed(self, error: BaseException) -> None:
         """One more consecutive failure to reach the source. Counted and log-limited by the runner."""
 
     def recovered(self) -> None:
         """The source answers again; resets the count."""
+
+
+class _OwnLog:
+    """The log of a trigger, made when it is asked for: most of thousands of idle triggers never ask."""
+
+    def __get__(self, trigger: BaseTrigger | None, kind: type[BaseTrigger]) -> Log:
+        if trigger is None or trigger.trigger_id is None:
+            return logging.getLogger("tidegate.trigger")
+        logger = logging.getLogger(f"tidegate.trigger.{kind.__name__}")
+        return logging.LoggerAdapter(logger, {"trigger_id": trigger.trigger_id})
 
 
 class BaseTrigger:
@@ -103,7 +116,8 @@ class BaseTrigger:
     triggerer_job_id: int | None = None
     task_instance: Any = None
     status: SourceStatus = SourceStatus()
-    log: logging.Logger | logging.LoggerAdapter[logging.Logger] = logging.getLogger("tidegate.trigger")
+    #: Lines go to the trigger's own log, from whatever task or thread they come.
+    log: Log = cast("Log", _OwnLog())
     #: Stored positions by source and lane, as of this start (see :class:`PositionUpdate`).
     positions: Mapping[str, Mapping[str, Any]] = {}
 

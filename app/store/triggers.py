@@ -64,7 +64,7 @@ WITH chosen AS (
     SELECT t.id FROM trigger t
     WHERE t.status = 'unassigned' AND t.wanted
       AND CASE WHEN $3::text[] IS NULL THEN t.queue IS NULL ELSE t.queue = ANY($3::text[]) END
-      AND t.team_name IS NOT DISTINCT FROM $4::text
+      AND CASE WHEN $4::text IS NULL THEN t.team_name IS NULL ELSE t.team_name = $4::text END
     ORDER BY t.created_date, t.id
     LIMIT $2::int
     FOR NO KEY UPDATE SKIP LOCKED

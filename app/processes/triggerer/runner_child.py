@@ -41,8 +41,10 @@ from app.processes.triggerer.runner_child_attribution import Attribution
 from app.processes.triggerer.runner_child_hosting import Hosted
 from app.processes.triggerer.runner_child_logs import Masker, Outbox, install
 from app.processes.triggerer.slot import Slot
+from watchers.triggers import BaseTrigger
 
 STACK_SIGNAL = signal.SIGUSR2
+_FRAMES_AT_ONCE = 20
 
 
 class BundleBroken(Exception):
@@ -55,6 +57,7 @@ class RunnerChild:
     def __init__(self, stream: FrameStream, settings: Configure, attribution: Attribution) -> None:
         self.settings = settings
         self.attribution = attribution
+        self.kinds: dict[str, type[BaseTrigger]] = {}
         self.maskers: dict[int, Masker] = {}
         self._stream = stream
         self._outbox = Outbox(stream, asyncio.get_running_loop())
@@ -70,8 +73,13 @@ class RunnerChild:
         watching = asyncio.create_task(self._watch_lease())
         try:
             await self.send(Ready(pid=os.getpid(), thread=f"0x{threading.get_ident():016x}"))
+            received = 0
             async for frame in self._stream:
                 self._handle(frame)
+                received += 1
+                if received % _FRAMES_AT_ONCE == 0:
+                    # Those that have come already would all be taken before anything else has its turn.
+                    await asyncio.sleep(0)
         except PeerGone:
             pass
         finally:

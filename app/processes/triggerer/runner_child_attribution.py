@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 from weakref import WeakSet
 
@@ -72,6 +72,7 @@ class Attribution:
 
     def __init__(self, slot: Slot) -> None:
         self._numbers = slot.numbers
+        #: Tasks that triggers started themselves.
         self._tasks: dict[int, WeakSet[asyncio.Task[Any]]] = {}
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -79,8 +80,15 @@ class Attribution:
         loop.set_task_factory(self._make)
         self._beat(loop)
 
+    def host(self, coroutine: Coroutine[Any, Any, None], *, trigger_id: int) -> asyncio.Task[None]:
+        """The task that hosts a trigger. It is no concern of :meth:`tasks_of`."""
+        context = copy_context()
+        context.run(CURRENT.set, trigger_id)
+        stepped = _Stepped(coroutine, self._numbers, trigger_id)
+        return asyncio.Task(stepped, name=f"trigger-{trigger_id}", context=context)
+
     def tasks_of(self, trigger_id: int) -> list[asyncio.Task[Any]]:
-        """The unfinished tasks created in the trigger's context."""
+        """The unfinished tasks that code in the trigger's context created."""
         return [task for task in self._tasks.get(trigger_id, ()) if not task.done()]
 
     def forget(self, trigger_id: int) -> None:

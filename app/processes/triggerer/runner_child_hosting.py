@@ -23,7 +23,7 @@ from app.processes.triggerer.messages import (
     Stop,
     Yielded,
 )
-from app.processes.triggerer.runner_child_attribution import CURRENT, Attribution
+from app.processes.triggerer.runner_child_attribution import Attribution
 from app.processes.triggerer.runner_child_lag import LagReports, tells_lag
 from app.processes.triggerer.runner_child_logs import Masker, one_line
 from app.processes.triggerer.runner_child_yields import NotAnEvent, Yields, chunks, default_source_of
@@ -31,7 +31,7 @@ from watchers.encoding import decode_kwargs
 from watchers.errors import WatcherDeclarationError
 from watchers.importing import import_class
 from watchers.known_secrets import mask_known
-from watchers.masking import masker_for
+from watchers.masking import masker_for, redact_uri
 from watchers.triggers import BaseTrigger, SourceStatus
 
 #: After a stop, how long a trigger may go on to acknowledge what was just resolved, in seconds.
@@ -48,6 +48,8 @@ class Runner(Protocol):
     """What a hosted trigger needs of its runner."""
 
     settings: Configure
+    #: Classes of triggers by path, once they were imported.
+    kinds: dict[str, type[BaseTrigger]]
     maskers: dict[int, Masker]
     attribution: Attribution
 
@@ -71,15 +73,21 @@ class Runner(Protocol):
 class Hosted:
     """A trigger from Start to Ended. ``on_closed`` is called last."""
 
+    # There may be tens of thousands, and most only wait: what few of them need is made when it is needed.
+    __slots__ = (
+        "_default_source", "_in_hand", "_is_closed", "_mask", "_on_closed", "_resolution", "_runner", "_sequence",
+        "_status", "_stopping", "_watchers", "_yielded", "_yields", "epoch", "task", "trigger_id",
+    )  # fmt: skip
+
     def __init__(self, start: Start, runner: Runner, *, on_closed: Callable[[Hosted], None]) -> None:
         self.trigger_id = start.trigger_id
         self.epoch = start.epoch
-        self._start = start
         self._runner = runner
         self._on_closed = on_closed
         self._yields: Yields | None = None
         self._watchers = start.watchers
-        self._mask: Masker = masker_for({})
+        self._mask: Masker = redact_uri
+        self._default_source = ""
         self._stopping = False
         self._resolution: asyncio.Future[bool] | None = None
         self._sequence = 0
@@ -87,11 +95,7 @@ class Hosted:
         self._yielded = 0
         self._in_hand = False
         self._is_closed = False
-        token = CURRENT.set(start.trigger_id)
-        try:
-            self.task = asyncio.create_task(self._host(), name=f"trigger-{start.trigger_id}")
-        finally:
-            CURRENT.reset(token)
+        self.task = runner.attribution.host(self._host(start), trigger_id=start.trigger_id)
         self.task.add_done_callback(self._task_done)
 
     def handle(self, frame: Resolved | Stop | Rewatch) -> None:
@@ -127,13 +131,15 @@ class Hosted:
         self._stopping = True
         self.task.cancel()
 
-    async def _host(self) -> None:
+    async def _host(self, start: Start) -> None:
         error: BaseException | None = None
         try:
             if self._watchers.schemas:
                 # Off the loop: importing the library takes longer than a trigger may block its runner.
                 await asyncio.to_thread(load_libraries)
-            trigger = self._build()
+            trigger = self._build(start)
+            # Its texts would be most of what is kept of an idle trigger.
+            del start
             await self._drive(trigger)
         except asyncio.CancelledError as cancelled:
             error = None if self._stopping else cancelled
@@ -178,30 +184,28 @@ class Hosted:
         """``text`` without secrets of this trigger's arguments, and of what code of this process looked up."""
         return self._mask(mask_known(text))
 
-    def _build(self) -> BaseTrigger:
-        start = self._start
+    def _build(self, start: Start) -> BaseTrigger:
         if start.entry is not None:
             self._runner.load(start.entry)
         kwargs = decode_kwargs(start.kwargs)
-        self._mask = self._runner.maskers[start.trigger_id] = masker_for(kwargs)
-        kind = import_class(start.classpath)
-        if not issubclass(kind, BaseTrigger):
-            raise WatcherDeclarationError(f"{start.classpath} is no trigger")
+        kind = self._runner.kinds.get(start.classpath)
+        if kind is None:
+            self._mask = self._runner.maskers[start.trigger_id] = masker_for(kwargs)
+            kind = import_class(start.classpath)
+            if not issubclass(kind, BaseTrigger):
+                raise WatcherDeclarationError(f"{start.classpath} is no trigger")
+            self._runner.kinds[start.classpath] = kind
         self._mask = self._runner.maskers[start.trigger_id] = masker_for(kwargs, kind.public_kwargs)
-        trigger: BaseTrigger = kind(**kwargs)
+        trigger = kind(**kwargs)
         trigger.trigger_id = start.trigger_id
         trigger.triggerer_job_id = self._runner.settings.job_id
         trigger.status = self._status
-        trigger.log = logging.LoggerAdapter(
-            logging.getLogger(f"tidegate.trigger.{kind.__name__}"), {"trigger_id": start.trigger_id}
-        )
-        trigger.positions = {
-            source: {lane: json.loads(text) for lane, text in lanes.items()}
-            for source, lanes in start.positions.items()
-        }
-        source = default_source_of(trigger, classpath=start.classpath, identity=start.identity)
-        self._yields = Yields(self._runner.settings, default_source=source, mask=self.masked)
-        self._yields.watch(self._watchers)
+        if start.positions:
+            trigger.positions = {
+                source: {lane: json.loads(text) for lane, text in lanes.items()}
+                for source, lanes in start.positions.items()
+            }
+        self._default_source = default_source_of(trigger, classpath=start.classpath, identity=start.identity)
         return trigger
 
     async def _drive(self, trigger: BaseTrigger) -> None:
@@ -257,7 +261,9 @@ class Hosted:
 
     async def _hand_over(self, yielded: Any, generator: Any) -> bool:
         """Send what was yielded and wait for its resolution; true if fenced."""
-        assert self._yields is not None
+        if self._yields is None:
+            self._yields = Yields(self._runner.settings, default_source=self._default_source, mask=self.masked)
+            self._yields.watch(self._watchers)
         try:
             items, positions = await self._yields.encode(yielded)
         except NotAnEvent as error:
@@ -300,6 +306,8 @@ class Hosted:
 
 class _Status(SourceStatus):
     """Counts failures of the source and tells the parent about the first ones, then ever more rarely."""
+
+    __slots__ = ("_hosted", "failures")
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted

@@ -72,7 +72,7 @@ trigger = Table(
     one_of("status", TriggerStatus, name="status"),
     CheckConstraint("(status = 'unassigned') = (owner_id IS NULL)", name="owned"),
     Index("uq_trigger_asset_identity", "identity", unique=True, postgresql_where="kind = 'asset'"),
-    Index("ix_trigger_unassigned", "created_date", postgresql_where="status = 'unassigned' AND wanted"),
+    Index("ix_trigger_unassigned", "created_date", "id", postgresql_where="status = 'unassigned' AND wanted"),
     Index("ix_trigger_owner_id", "owner_id", postgresql_where="owner_id IS NOT NULL"),
     Index("ix_trigger_task_instance_id", "task_instance_id", postgresql_where="task_instance_id IS NOT NULL"),
 )
