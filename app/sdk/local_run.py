@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from app.domain.json_values import json_object
+from app.domain.json_values import NotJson, json_object
 from app.domain.orders import (
     AttemptOrder,
     EventValue,
@@ -34,9 +34,9 @@ from app.domain.states import RunState, RunType, TaskState
 from app.domain.trigger_rules import Decision, decide
 from app.sdk.assets import Asset
 from app.sdk.dag import DAG
-from app.sdk.errors import DeclarationError
+from app.sdk.errors import DeclarationError, PipelineError
 from app.sdk.execution import execute
-from app.sdk.loader import load_pipeline
+from app.sdk.loader import describe, load_pipeline
 from app.sdk.operators.base import BaseOperator
 from app.sdk.schedules import schedule_assets
 from app.sdk.xcom_values import decode_xcom
@@ -84,16 +84,23 @@ def run_dag_locally(
 
     ``dag_id`` may be left out if the file has only one. ``event`` is the ``extra`` of an event of each asset of the
     DAG's schedule, the cause of the run; give ``{"asset": name or uri, "extra": {…}}`` for one asset only, and a
-    list for several events. ``say`` gets each line of the log; by default they go to standard output.
+    list for several events. ``say`` gets each line of the log; by default they go to standard output. The file's
+    warnings are logged first.
 
-    Raises :class:`PipelineError` for a file that cannot be loaded, :class:`DeclarationError` for a DAG or event that
-    does not fit.
+    Raises :class:`PipelineError` for a file that a deployment would refuse, :class:`DeclarationError` for a DAG or
+    event that does not fit.
     """
     path = Path(file).resolve()
     folder = Path(root).resolve() if root is not None else path.parent
     loaded = load_pipeline(folder, str(path.relative_to(folder)))
     try:
         dags = loaded.require().dags
+        described = describe(loaded)
+        if described.error is not None:
+            raise PipelineError(described.error)
+        with _log_to(say):
+            for text in described.warnings:
+                _log.warning("%s", text)
         if dag_id is None and len(dags) != 1:
             known = ", ".join(dags) or "none"
             raise DeclarationError(f"{path.name} has {len(dags)} DAGs ({known}); name one")
@@ -255,12 +262,19 @@ def _causes(dag: DAG, event: Events, now: datetime) -> tuple[EventValue, ...]:
 def _assets_and_extra(dag: DAG, event: Mapping[str, Any]) -> list[tuple[Asset, dict[str, Any]]]:
     assets = schedule_assets(dag.schedule)
     if event.keys() != {"asset", "extra"}:
-        return [(asset, json_object(event, "event")) for asset in assets]
+        return [(asset, _object(event, "event")) for asset in assets]
     wanted = event["asset"]
     named = [asset for asset in assets if wanted in {asset.name, asset.uri}]
     if not named:
         raise DeclarationError(f"DAG {dag.dag_id!r} is not scheduled on an asset {wanted!r}")
-    return [(asset, json_object(event["extra"], "event")) for asset in named]
+    return [(asset, _object(event["extra"], "event.extra")) for asset in named]
+
+
+def _object(value: Any, place: str) -> dict[str, Any]:
+    try:
+        return json_object(value, place)
+    except NotJson as refusal:
+        raise DeclarationError(str(refusal)) from None
 
 
 @contextlib.contextmanager

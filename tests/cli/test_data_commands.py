@@ -155,6 +155,7 @@ WRONG: list[tuple[tuple[object, ...], str]] = [
     (("dags", "pause"), "Missing argument"),
     (("dags", "test", "/no/such/file.py"), "does not exist"),
     (("dags", "test", __file__, "--event", "1"), "a JSON object is needed"),
+    (("dags", "test", __file__, "--dags", "/usr"), "is not in /usr"),
     (("triggers", "list", "--status", "odd"), "'odd' is not one of"),
     (("nothing",), "No such command"),
     (("api-server", "--port", "70000"), "less than or equal"),
@@ -184,6 +185,19 @@ def test_trying_a_file_out(tidegate: Tidegate, tmp_path: Path) -> None:
     file.write_text("import nothing_like_this")
     broken = tidegate("dags", "test", file)
     assert (broken.status, "nothing_like_this" in broken.err) == (1, True)
+
+
+def test_a_file_of_a_sub_folder_finds_the_modules_of_the_pipelines_folder(tidegate: Tidegate, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WORD = 'found'\n")
+    file = tmp_path / "below" / "pipeline.py"
+    file.parent.mkdir()
+    file.write_text(f"{PIPELINE}\nfrom beside import WORD\n")
+    alone = tidegate("dags", "test", file, "one")
+    assert (alone.status, "No module named 'beside'" in alone.err) == (1, True)
+    found = tidegate("dags", "test", file, "one", "--event", '{"n": 1}', "--dags", tmp_path)
+    assert found.status == 0, found.err
+    refused = tidegate("dags", "test", file, "one", "--event", '{"asset": "orders", "extra": 5}', "--dags", tmp_path)
+    assert (refused.status, "event.extra: must be a mapping" in refused.err) == (1, True), refused.err
 
 
 def test_without_a_database_one_line_says_so(home: Path) -> None:

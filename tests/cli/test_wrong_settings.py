@@ -82,6 +82,13 @@ def test_durations_are_finite(tidegate: Tidegate, monkeypatch: pytest.MonkeyPatc
             assert f"{variable}: Input should be a finite number" in ended.err
 
 
+def test_a_variable_that_is_no_setting_is_told(tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PARALELLISM", "3")
+    ended = tidegate("config", "list", "-o", "json")
+    assert ended.rows
+    assert "no setting TIDEGATE_PARALELLISM; did you mean TIDEGATE_PARALLELISM?" in ended.err
+
+
 def test_an_option_is_checked_like_its_variable(tidegate: Tidegate) -> None:
     ended = tidegate("standalone", "--host", "")
     assert (ended.status, "TIDEGATE_API_HOST" in ended.err, ended.err.count("\n")) == (1, True, 1), ended.err

@@ -76,6 +76,46 @@ def test_failures(write: Write) -> None:
         run_dag_locally(path, "none")
 
 
+def test_an_event_that_is_none_is_told(write: Write) -> None:
+    path = write(
+        "p.py",
+        """
+        from app.sdk import *
+        DAG("d", schedule=[Asset("a"), Asset("b")])
+    """,
+    )
+    with pytest.raises(DeclarationError, match=r"event\.extra: must be a mapping, not a int"):
+        run_dag_locally(path, event={"asset": "a", "extra": 5}, say=str)
+    with pytest.raises(DeclarationError, match=r"event\['n'\]: "):
+        run_dag_locally(path, event={"n": float("nan")}, say=str)
+
+
+def test_what_a_deployment_warns_of_or_refuses_is_told(write: Write) -> None:
+    path = write(
+        "p.py",
+        """
+        from app.sdk import *
+        with DAG("d", schedule=None):
+            EmptyOperator(task_id="t", depends_on_past=True)
+    """,
+    )
+    lines: list[str] = []
+    assert run_dag_locally(path, say=lines.append).state is RunState.SUCCESS
+    assert "p.py:4: task 't': depends_on_past has no effect" in lines[0]
+    path = write(
+        "p.py",
+        """
+        from app.sdk import *
+        class Broken(BaseEventTrigger):
+            def serialize(self): raise RuntimeError("cannot be stored")
+            async def run(self): yield TriggerEvent(1)
+        DAG("d", schedule=Asset("a", watchers=[AssetWatcher("w", Broken())]))
+    """,
+    )
+    with pytest.raises(PipelineError, match="cannot be stored"):
+        run_dag_locally(path, event={}, say=str)
+
+
 def test_broken_file(write: Write) -> None:
     with pytest.raises(PipelineError, match=r"p\.py:1: "):
         run_dag_locally(write("p.py", "1 / 0"))

@@ -16,9 +16,12 @@ def list_settings(
     output: Annotated[Format, typer.Option("--output", "-o", help="How to print.")] = Format.TABLE,
 ) -> None:
     """Print every setting with its value (secrets masked), whether it is set, and what it means."""
-    from app.kernel.settings import PREFIX, Settings, load_settings
+    from app.kernel.settings import PREFIX, Settings, load_settings, unknown_variables
 
     settings = load_settings()
+    for name, meant in unknown_variables().items():
+        hint = f"; did you mean {meant}?" if meant else ""
+        typer.echo(f"warning: there is no setting {name}{hint}", err=True)
     rows = [
         {
             "variable": f"{PREFIX}{name.upper()}",

@@ -136,6 +136,15 @@ def try_out(
     ] = None,
     conf: Conf = None,
     logical_date: LogicalDate = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--dags",
+            exists=True,
+            file_okay=False,
+            help="Pipelines folder (TIDEGATE_DAGS_FOLDER), where a file below it finds its modules.",
+        ),
+    ] = None,
 ) -> None:
     """Run one DAG of a file in this process, without services; nothing is stored. Exit 0 if the run succeeded."""
     from app.domain.states import RunState
@@ -145,7 +154,7 @@ def try_out(
     causes = [event for group in events or () for event in group]
     try:
         result = run_dag_locally(
-            file, dag_id, root=_root_of(file), event=causes or None, conf=conf, logical_date=logical_date
+            file, dag_id, root=_root_of(file, folder), event=causes or None, conf=conf, logical_date=logical_date
         )
     except (PipelineError, DeclarationError) as error:
         typer.echo(f"error: {error}", err=True)
@@ -163,9 +172,13 @@ def try_out(
         raise typer.Exit(1)
 
 
-def _root_of(file: Path) -> Path | None:
-    """The pipelines folder if the file is in it: modules beside it are then found as in a deployment."""
+def _root_of(file: Path, given: Path | None) -> Path | None:
+    """The pipelines folder if the file is in it: its modules are then found as in a deployment."""
     from app.kernel.settings import load_settings
 
-    folder = load_settings().pipelines_folder.resolve()
-    return folder if file.resolve().is_relative_to(folder) else None
+    folder = (given or load_settings().pipelines_folder).resolve()
+    if file.resolve().is_relative_to(folder):
+        return folder
+    if given is not None:
+        raise typer.BadParameter(f"{file} is not in {given}", param_hint="--dags")
+    return None
