@@ -11,14 +11,20 @@ from watchers.errors import EncodingRefused, WatcherDeclarationError
 from watchers.importing import import_class, path_of
 from watchers.triggers import BaseTrigger
 
+_LONGEST_QUEUE = 250
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerDescription:
-    """What another process needs to build an equal trigger. ``kwargs_text`` may hold secrets: hence no ``repr()``."""
+    """What another process needs to build an equal trigger. ``kwargs_text`` may hold secrets: hence no ``repr()``.
+
+    ``queue`` says which triggerers may run it, and is no part of the identity.
+    """
 
     classpath: str
     kwargs_text: str
     identity: str
+    queue: str | None = None
 
     def __repr__(self) -> str:
         return f"TriggerDescription(classpath={self.classpath!r}, identity={self.identity[:12]!r})"
@@ -29,7 +35,8 @@ def describe_trigger(trigger: BaseTrigger, *, max_bytes: int = MAX_KWARGS_BYTES)
 
     Raises :class:`WatcherDeclarationError` naming the trigger's class if ``serialize()`` fails or returns something
     else than a class path and keyword arguments, if that class cannot be imported, is no trigger or does not take
-    those arguments; :class:`EncodingRefused` with the place if an argument has no encoding.
+    those arguments, or if its ``trigger_queue`` is no name; :class:`EncodingRefused` with the place if an argument has
+    no encoding.
     """
     name = path_of(type(trigger))
     classpath, kwargs = _serialized(trigger, name=name)
@@ -40,7 +47,12 @@ def describe_trigger(trigger: BaseTrigger, *, max_bytes: int = MAX_KWARGS_BYTES)
     except EncodingRefused as error:
         place = error.path.removeprefix("kwargs").removeprefix(".")
         raise EncodingRefused(error.reason, path=f"{name}({place})" if place else name) from error
-    return TriggerDescription(classpath=classpath, kwargs_text=text, identity=trigger_identity(classpath, text))
+    return TriggerDescription(
+        classpath=classpath,
+        kwargs_text=text,
+        identity=trigger_identity(classpath, text),
+        queue=_queue_of(trigger, name=name),
+    )
 
 
 def build_trigger(classpath: str, kwargs_text: str) -> BaseTrigger:
@@ -50,6 +62,18 @@ def build_trigger(classpath: str, kwargs_text: str) -> BaseTrigger:
     """
     trigger: BaseTrigger = _trigger_class(classpath, name=classpath)(**decode_kwargs(kwargs_text))
     return trigger
+
+
+def _queue_of(trigger: BaseTrigger, *, name: str) -> str | None:
+    queue: Any = trigger.trigger_queue
+    if queue is not None and (
+        not isinstance(queue, str) or not queue.strip() or "," in queue or len(queue) > _LONGEST_QUEUE
+    ):
+        raise WatcherDeclarationError(
+            f"{name}: the queue of a trigger must be a text that is not blank, without commas, of at most "
+            f"{_LONGEST_QUEUE} characters, not {queue!r}"
+        )
+    return queue
 
 
 def _serialized(trigger: BaseTrigger, *, name: str) -> tuple[str, dict[str, Any]]:

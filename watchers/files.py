@@ -45,6 +45,8 @@ class FileEventTrigger(BaseEventTrigger):
     ``\\xNN`` for its odd bytes, and ``path_bytes`` holds it as it is. Identity: path, modification time and size; the
     same file is reported once however often the trigger starts. Deletion is no event.
 
+    ``queue`` says which triggerers may run it (``triggerer --queues``): those that have the folder.
+
     Raises :class:`WatcherDeclarationError` for a relative path or a ``debounce`` that is not 0 to 3600.
     """
 
@@ -57,6 +59,7 @@ class FileEventTrigger(BaseEventTrigger):
         recursive: bool = False,
         initial: bool = True,
         debounce: float = _STILL_SECONDS,
+        queue: str | None = None,
     ) -> None:
         self._pattern = read_pattern(path, recursive=recursive)
         if not isinstance(debounce, (int, float)) or not 0 <= debounce <= _LONGEST_STILL_SECONDS:
@@ -67,6 +70,7 @@ class FileEventTrigger(BaseEventTrigger):
         self.recursive = bool(recursive)
         self.initial = bool(initial)
         self.debounce = float(debounce)
+        self.trigger_queue = queue
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         arguments = {

@@ -19,7 +19,7 @@ class MessageQueueTrigger(BaseEventTrigger):
 
     ``queue`` is a queue's URI, of a form that one registered provider knows (``kafka://host:9092/topic``). With
     ``scheme`` instead, ``kwargs`` alone say which queue. All other ``kwargs`` go to the provider's trigger.
-    ``trigger_queue`` is accepted for the field's sake and has no effect: any triggerer may run any event trigger.
+    ``trigger_queue`` says which triggerers may run it (``triggerer --queues``); it has nothing to do with ``queue``.
 
     ``serialize()`` is that of the provider's trigger, so equal queues share one poller however they were declared.
 
@@ -34,9 +34,9 @@ class MessageQueueTrigger(BaseEventTrigger):
     ) -> None:
         self.queue = queue
         self.scheme = scheme
-        self.trigger_queue = trigger_queue
         self.kwargs = kwargs
         self.trigger = _provider_trigger(queue=queue, scheme=scheme, kwargs=kwargs)
+        self.trigger_queue = self.trigger.trigger_queue if trigger_queue is None else trigger_queue
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return self.trigger.serialize()

@@ -121,6 +121,10 @@ class BaseTrigger:
     #: Stored positions by source and lane, as of this start (see :class:`PositionUpdate`).
     positions: Mapping[str, Mapping[str, Any]] = {}
 
+    #: Which triggerers may run it: those started with ``--queues`` that name this one; None: those without. A class, a
+    #: constructor or the author may set it; it is no part of what the trigger is.
+    trigger_queue: str | None = None
+
     #: Names of kwargs whose values may be shown in errors and logs; all other texts are masked.
     public_kwargs: ClassVar[frozenset[str]] = frozenset()
 

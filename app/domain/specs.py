@@ -21,12 +21,14 @@ class TriggerSpec(Spec, frozen=True):
 
     ``kwargs`` is the canonical text of ``watchers.encoding``; ``identity`` the SHA-256 (hex) over both.
     ``in_bundle`` is true if the class comes from a module of the pipelines folder, so that a runner needs that code.
+    ``queue`` is no part of the identity; ``team`` is (see ``app.domain.placement``).
     """
 
     classpath: str
     kwargs: str
     identity: str
     queue: str | None = None
+    team: str | None = None
     in_bundle: bool = False
 
 

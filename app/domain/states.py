@@ -90,6 +90,16 @@ class TriggerStatus(StrEnum):
     QUARANTINED = "quarantined"  #: Owned; it blocked or killed its runner and is retried alone, with growing pauses.
 
 
+class ShownTriggerStatus(StrEnum):
+    """Where a trigger stands, as people are told: its state, or why nobody will take it."""
+
+    UNASSIGNED = "unassigned"
+    RUNNING = "running"
+    BACKING_OFF = "backing_off"
+    QUARANTINED = "quarantined"
+    UNSERVED = "unserved"  #: Wanted and unassigned, and no live triggerer serves its queue and team.
+
+
 TRIGGER_TRANSITIONS: dict[TriggerStatus, frozenset[TriggerStatus]] = {
     TriggerStatus.UNASSIGNED: frozenset({TriggerStatus.RUNNING}),
     TriggerStatus.RUNNING: frozenset({TriggerStatus.UNASSIGNED, TriggerStatus.BACKING_OFF, TriggerStatus.QUARANTINED}),

@@ -163,6 +163,14 @@ class Settings(BaseSettings):
         30, "How long messages may wait at a source whose trigger yields nothing before it is started again", "s", gt=0
     )
 
+    triggerer_queues_enabled: bool = _setting(
+        False, "Whether the trigger of a deferred task goes to the task's queue; by default any triggerer may run it"
+    )
+    team_folders: str = _setting(
+        "",
+        "Folders right below the pipelines folder, separated by commas: watchers of a file in one belong to its team",
+    )
+
     # Events
     max_payload_bytes: int = _setting(1_048_576, "Largest payload of an event, as JSON", "bytes", ge=1024)
     max_payload_depth: int = _setting(100, "Deepest nesting of a payload", "levels", ge=1, le=500)
@@ -191,6 +199,11 @@ class Settings(BaseSettings):
     def pipelines_folder(self) -> Path:
         """The folder whose files are loaded."""
         return self.dags_folder or self.home / "dags"
+
+    @property
+    def teams(self) -> frozenset[str]:
+        """The names in :attr:`team_folders`."""
+        return frozenset(name.strip() for name in self.team_folders.split(",") if name.strip())
 
     @property
     def lease_seconds(self) -> float:

@@ -121,6 +121,7 @@ def _describe_trigger(trigger: BaseTrigger, *, root: Path, max_kwargs_bytes: int
         classpath=described.classpath,
         kwargs=described.kwargs_text,
         identity=described.identity,
+        queue=described.queue,
         in_bundle=_is_in_bundle(described.classpath, root),
     )
 

@@ -249,6 +249,7 @@ def _new_trigger(link: WantedLink, encrypt: Encrypt) -> NewTrigger:
         classpath=spec.classpath,
         kwargs=encrypt(spec.kwargs),
         queue=spec.queue,
+        team_name=spec.team,
         bundle_digest=link.bundle_digest if spec.in_bundle else None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -10,9 +11,11 @@ import msgspec
 from app.kernel.settings import Settings
 from app.services.job_sessions import JobSession
 from app.store import jobs as statements
+from app.store import shares as share_statements
 from app.store import triggers as trigger_statements
 from app.store.database import Database, HotConnection
 from app.store.jobs import JobRow
+from app.store.shares import UnservedRow
 from app.store.wakeups import Notifier
 
 __all__ = ["Health", "JobHealth", "JobSession", "end_silent", "fence_dead_owners", "health", "retire"]
@@ -32,14 +35,34 @@ class Health(StrEnum):
     NONE = "none"
 
 
+class ProcessHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """Health of one process. ``held`` is how many triggers a triggerer has, of ``capacity``."""
+
+    id: int
+    job_type: str
+    hostname: str
+    pid: int
+    status: Health
+    latest_heartbeat: datetime
+    latest_progress: datetime | None
+    capacity: int | None = None
+    held: int | None = None
+    queues: tuple[str, ...] | None = None
+    team_name: str | None = None
+
+
 class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Health of one job type; ``processes`` are those that have not ended, dead ones beside a live one left out."""
+    """Health of one job type; ``processes`` are those that have not ended, dead ones beside a live one left out.
+
+    ``unserved`` are triggers that wait although they are wanted, because no live triggerer serves their queue and team.
+    """
 
     job_type: str
     status: Health
     latest_heartbeat: datetime | None = None
     latest_progress: datetime | None = None
-    processes: tuple[JobRow, ...] = ()
+    processes: tuple[ProcessHealth, ...] = ()
+    unserved: tuple[UnservedRow, ...] = ()
 
 
 async def fence_dead_owners(
@@ -97,24 +120,47 @@ async def health(database: Database, settings: Settings, *, limit: float = HEALT
     Raises :class:`app.store.errors.DatabaseUnavailable` if the database does not tell within ``limit`` seconds, however
     busy this process's own connections are.
     """
-    rows = await database.glance_aside(statements.unended_jobs, limit=limit)
-    return {
-        job_type: _judge(job_type, [row for row in rows if row.job_type == job_type], lease=settings.lease_seconds)
+    lease = settings.lease_seconds
+
+    async def look(hot: HotConnection) -> tuple[list[JobRow], dict[int, int], list[UnservedRow]]:
+        rows = await statements.unended_jobs(hot)
+        return rows, await share_statements.held_by_owner(hot), await share_statements.unserved(hot, lease=lease)
+
+    rows, held, unserved = await database.glance_aside(look, limit=limit)
+    found = {
+        job_type: _judge(job_type, [row for row in rows if row.job_type == job_type], lease=lease, held=held)
         for job_type in JOB_TYPES
     }
+    return found | {"triggerer": msgspec.structs.replace(found["triggerer"], unserved=tuple(unserved))}
 
 
-def _judge(job_type: str, rows: list[JobRow], *, lease: float) -> JobHealth:
+def _judge(job_type: str, rows: list[JobRow], *, lease: float, held: Mapping[int, int]) -> JobHealth:
     if not rows:
         return JobHealth(job_type=job_type, status=Health.NONE)
-    # Progress is reported with the heartbeat, so it may be one heartbeat older than the heartbeat itself.
-    alive = [row for row in rows if row.heartbeat_age <= lease]
-    working = [row for row in alive if row.progress_age is not None and row.progress_age <= 2 * lease]
-    shown = alive or rows
+    shown = [row for row in rows if row.heartbeat_age <= lease] or rows
+    processes = tuple(_process(row, lease=lease, held=held) for row in shown)
     return JobHealth(
         job_type=job_type,
-        status=Health.HEALTHY if working else Health.UNHEALTHY,
+        status=Health.HEALTHY if any(each.status is Health.HEALTHY for each in processes) else Health.UNHEALTHY,
         latest_heartbeat=max(row.latest_heartbeat for row in shown),
         latest_progress=max((row.latest_progress for row in shown if row.latest_progress is not None), default=None),
-        processes=tuple(shown),
+        processes=processes,
+    )
+
+
+def _process(row: JobRow, *, lease: float, held: Mapping[int, int]) -> ProcessHealth:
+    # Progress is reported with the heartbeat, so it may be one heartbeat older than the heartbeat itself.
+    works = row.heartbeat_age <= lease and row.progress_age is not None and row.progress_age <= 2 * lease
+    return ProcessHealth(
+        id=row.id,
+        job_type=row.job_type,
+        hostname=row.hostname,
+        pid=row.pid,
+        status=Health.HEALTHY if works else Health.UNHEALTHY,
+        latest_heartbeat=row.latest_heartbeat,
+        latest_progress=row.latest_progress,
+        capacity=row.capacity,
+        held=held.get(row.id, 0) if row.job_type == "triggerer" else None,
+        queues=None if row.queues is None else tuple(row.queues),
+        team_name=row.team_name,
     )

@@ -43,6 +43,7 @@ class NewTrigger:
     classpath: str
     kwargs: bytes
     queue: str | None
+    team_name: str | None
     bundle_digest: str | None
 
 
@@ -71,6 +72,7 @@ async def insert_triggers(connection: AsyncConnection, triggers: Sequence[NewTri
             "classpath": new.classpath,
             "kwargs": new.kwargs,
             "queue": new.queue,
+            "team_name": new.team_name,
             "bundle_digest": new.bundle_digest,
             "wanted": False,
             "status": TriggerStatus.UNASSIGNED,

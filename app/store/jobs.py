@@ -18,6 +18,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     job_type: str
     hostname: str
     pid: int
+    capacity: int | None
+    queues: list[str] | None
+    team_name: str | None
     latest_heartbeat: datetime
     latest_progress: datetime | None
     heartbeat_age: float
@@ -187,13 +190,14 @@ async def unended_jobs(hot: HotConnection) -> list[JobRow]:
     """Every process that has not ended, as far as its row knows."""
     rows = await hot.fetch(
         """
-        SELECT id, job_type, hostname, pid, latest_heartbeat, latest_progress,
+        SELECT id, job_type, hostname, pid, capacity, queues, team_name, latest_heartbeat, latest_progress,
                extract(epoch FROM clock_timestamp() - latest_heartbeat)::float8,
                extract(epoch FROM clock_timestamp() - latest_progress)::float8
         FROM job WHERE ended_at IS NULL ORDER BY job_type, id
         """
     )
     names = (
-        "id", "job_type", "hostname", "pid", "latest_heartbeat", "latest_progress", "heartbeat_age", "progress_age",
+        "id", "job_type", "hostname", "pid", "capacity", "queues", "team_name", "latest_heartbeat", "latest_progress",
+        "heartbeat_age", "progress_age",
     )  # fmt: skip
     return [JobRow(**dict(zip(names, row, strict=True))) for row in rows]

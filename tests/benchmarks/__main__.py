@@ -11,7 +11,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from tests.benchmarks import backlog, idle, latency, raw, storing, triggering
+from tests.benchmarks import backlog, idle, latency, raw, storing, takeover, triggering
 from tests.benchmarks.figures import Section
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import print_table, write_json
@@ -24,7 +24,7 @@ _COLUMNS = (
     MofNCompleteColumn(),
     TimeElapsedColumn(),
 )
-NAMES = ("raw", "rest", "kafka", "sqs", "triggers", "storing", "backlog", "idle")
+NAMES = ("raw", "rest", "kafka", "sqs", "triggers", "storing", "backlog", "idle", "takeover")
 
 
 class _Bar:
@@ -52,13 +52,15 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=10.0, help="messages a second of each latency measurement")
     parser.add_argument("--backlog", type=int, default=1_000, help="events of the backlog")
     parser.add_argument("--triggers", type=int, default=50_000, help="idle timers in one triggerer")
+    parser.add_argument("--kills", type=int, default=15, help="triggerers killed; a third as many are frozen")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each throughput measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     chosen = parser.parse_args(arguments)
     chosen.only = [name.strip() for name in chosen.only.split(",") if name.strip()]
     if unknown := [name for name in chosen.only if name not in NAMES]:
         parser.error(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(NAMES)}")
-    if chosen.events < 1 or chosen.rate <= 0 or min(chosen.backlog, chosen.triggers) < 1 or chosen.seconds <= 0:
+    counts = chosen.events, chosen.backlog, chosen.triggers, chosen.kills
+    if min(counts) < 1 or chosen.rate <= 0 or chosen.seconds <= 0:
         parser.error("numbers must be positive")
     return chosen
 
@@ -90,6 +92,7 @@ def on_server(
         "raw": commits,
         "triggers": lambda: triggering.measure(postgres, seconds=chosen.seconds),
         "storing": lambda: storing.measure(postgres, seconds=chosen.seconds),
+        "takeover": lambda: takeover.measure(postgres, rounds=chosen.kills, progress=bar.told),
         "idle": lambda: idle.measure(
             postgres, triggers=chosen.triggers, seconds=10 * chosen.seconds, progress=bar.told
         ),
@@ -103,7 +106,7 @@ def run(chosen: argparse.Namespace, bar: _Bar) -> list[Section]:
         if name not in chosen.only:
             continue
         bar.begin(name)
-        if name in ("raw", "triggers", "storing", "idle"):
+        if name in ("raw", "triggers", "storing", "idle", "takeover"):
             with running_postgres(fsync=True) as postgres:
                 sections.append(uvloop.run(_whole(on_server(chosen, postgres, bar)[name])))
         else:

@@ -157,6 +157,8 @@ WRONG: list[tuple[tuple[object, ...], str]] = [
     (("dags", "test", __file__, "--event", "1"), "a JSON object is needed"),
     (("dags", "test", __file__, "--dags", "/usr"), "is not in /usr"),
     (("triggers", "list", "--status", "odd"), "'odd' is not one of"),
+    (("triggerer", "--queues", "a,,b"), "name one queue or more"),
+    (("triggerer", "--team-name", " "), "a team needs a name"),
     (("nothing",), "No such command"),
     (("api-server", "--port", "70000"), "less than or equal"),
     (("triggerer", "--capacity", "0"), "greater than or equal"),

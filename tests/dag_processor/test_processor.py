@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,35 @@ async def test_calls_that_block_in_a_trigger_are_a_warning_of_its_dags(folder: P
         folder.write("a.py", mine(a=1))
         await folder.until_dags(d=2)
         assert (await folder.state.one("SELECT count(*) FROM dag_warning"))[0] == 0
+
+
+async def test_queue_and_team_of_a_watcher_reach_its_trigger(folder: PipelinesFolder) -> None:
+    source = """
+        from app.sdk import DAG, Asset
+        from watchers import AssetWatcher, FileEventTrigger
+
+        found = FileEventTrigger("/somewhere/*.csv", queue={queue!r})
+        with DAG({name!r}, schedule=[Asset({name!r}, watchers=[AssetWatcher("w", found)])]):
+            pass
+    """
+
+    async def rows() -> list[tuple[str | None, str | None, bool]]:
+        return [(row.team_name, row.queue, row.wanted) for row in await folder.state.triggers()]
+
+    folder.write("plain.py", source.format(name="plain", queue=None))
+    async with folder.processed(team_folders="ops, sales"):
+        await folder.until_dags(plain=1)
+        folder.write("sales/orders.py", source.format(name="orders", queue="private"))
+        await folder.until_dags(plain=1, orders=1)
+        folder.write("other/more.py", source.format(name="more", queue=None))
+        await folder.until_dags(plain=1, orders=1, more=1)
+        assert await rows() == [(None, None, True), ("sales", "private", True)]
+        folder.write("sales/orders.py", source.format(name="orders", queue="eu"))
+        await eventually(lambda: _is(rows, [(None, None, True), ("sales", "eu", True)]))
+        folder.write("sales/orders.py", source.format(name="orders", queue="a,b"))
+        assert "without commas" in (await folder.until_errors("sales/orders.py"))["sales/orders.py"]
+        assert len(await rows()) == 2
+
+
+async def _is(ask: Callable[[], Awaitable[object]], expected: object) -> bool:
+    return await ask() == expected

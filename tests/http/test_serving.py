@@ -70,7 +70,11 @@ async def test_health_names_every_kind_of_process(settings: Settings, world: Wor
         await world.job("triggerer")
         health = (await client.get(HEALTH)).json()
         assert (health["scheduler"]["status"], health["triggerer"]["status"]) == ("unhealthy", "healthy")
-        assert len(health["triggerer"]["processes"]) == 1
+        [process] = health["triggerer"]["processes"]
+        assert (process["job_type"], process["status"], process["held"]) == ("triggerer", "healthy", 0)
+        await world.value("UPDATE trigger SET queue = 'q' WHERE id = $1", await world.trigger())
+        health = (await client.get(HEALTH)).json()
+        assert health["triggerer"]["unserved"] == [{"queue": "q", "team_name": None, "count": 1}]
 
 
 async def test_a_real_client_posts_and_a_flood_of_bytes_is_refused(settings: Settings, world: World) -> None:

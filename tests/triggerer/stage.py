@@ -41,14 +41,20 @@ class Stage:
         return trigger, asset
 
     @asynccontextmanager
-    async def running(self, **changes: Any) -> AsyncIterator[Triggerer]:
+    async def running(self, *, of: dict[str, Any] | None = None, **changes: Any) -> AsyncIterator[Triggerer]:
+        """A triggerer while the block runs; ``of`` are its capacity, queues and team."""
         settings = load_settings(
             home=self.home,
             database_url=self.settings.database_url,
             **{"heartbeat_interval": 0.5, "lease_heartbeats": 40, **changes},
         )
         triggerer = Triggerer(
-            database=self.database, notifier=self.notifier, settings=settings, keys=self.keys, deployment="stage"
+            database=self.database,
+            notifier=self.notifier,
+            settings=settings,
+            keys=self.keys,
+            deployment="stage",
+            **(of or {}),
         )
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:

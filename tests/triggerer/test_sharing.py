@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from app.processes.triggerer.rebalancing import STEADY
 from tests.triggerer.stage import Stage
 from tests.waiting import eventually
 
@@ -40,7 +41,7 @@ async def test_a_new_triggerer_gets_its_share_and_each_trigger_moves_once(stage:
             assert await stage.world.value("SELECT max(epoch) FROM trigger") == 2
             assert await stage.world.value("SELECT count(*) FROM trigger WHERE epoch = 2") <= 0.6 * MANY
             moved = await stage.world.fetch("SELECT id, epoch FROM trigger ORDER BY id")
-            await asyncio.sleep(3)  # long enough for two more decisions
+            await asyncio.sleep(STEADY + 2)  # long enough for another decision
             assert await stage.world.fetch("SELECT id, epoch FROM trigger ORDER BY id") == moved
         assert await eventually(lambda: spread(stage), 60) == [MANY]
 

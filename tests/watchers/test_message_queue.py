@@ -100,8 +100,9 @@ async def test_a_queue_becomes_the_providers_trigger() -> None:
 
 
 def test_a_scheme_takes_the_triggers_own_arguments() -> None:
-    trigger = MessageQueueTrigger(scheme="Parrot", perch="left", trigger_queue="ignored")
+    trigger = MessageQueueTrigger(scheme="Parrot", perch="left", trigger_queue="private")
     assert trigger.serialize() == ParrotTrigger(perch="left").serialize()
+    assert trigger.trigger_queue == "private"
 
 
 @pytest.mark.parametrize("arguments", [{}, {"queue": "parrot://a", "scheme": "parrot"}])

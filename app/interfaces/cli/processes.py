@@ -40,14 +40,34 @@ def triggerer(
     capacity: Annotated[
         int | None, typer.Option(min=1, help="Most triggers at once (TIDEGATE_TRIGGERER_CAPACITY).", show_default=False)
     ] = None,
+    queues: Annotated[
+        str | None,
+        typer.Option(
+            help="Only triggers of these queues (a,b); without it only those of no queue.", show_default=False
+        ),
+    ] = None,
+    team_name: Annotated[
+        str | None,
+        typer.Option(help="Only triggers of this team; without it only those of no team.", show_default=False),
+    ] = None,
 ) -> None:
     """Run the triggers of watchers."""
     from app.interfaces.cli.context import database_url
     from app.interfaces.cli.running import begin, run_loop
     from app.processes.triggerer.service import serve
 
+    if team_name is not None and not team_name.strip():
+        raise typer.BadParameter("a team needs a name", param_hint="--team-name")
+    names = None if queues is None else _names(queues)
     settings = begin()
-    run_loop(serve(settings, database_url(settings), capacity=capacity))
+    work = serve(
+        settings,
+        database_url(settings),
+        capacity=capacity,
+        queues=names,
+        team_name=team_name,
+    )
+    run_loop(work)
 
 
 def api_server(
@@ -61,3 +81,10 @@ def api_server(
     from app.interfaces.http.process import serve
 
     run_process("api_server", serve, outlives_lease=True, api_host=host, api_port=port)
+
+
+def _names(listed: str) -> list[str]:
+    names = sorted({name.strip() for name in listed.split(",")})
+    if not all(names):
+        raise typer.BadParameter("name one queue or more, separated by commas", param_hint="--queues")
+    return names

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.domain.states import TriggerStatus
+from app.domain.states import ShownTriggerStatus
 from app.interfaces.cli.context import Session, every_row, with_session
 from app.interfaces.cli.output import Format, show_rows
 from app.interfaces.cli.triggers_lint import lint
@@ -16,22 +16,23 @@ commands = typer.Typer(help="Triggers: what watches, and how it does.", no_args_
 commands.command("lint")(lint)
 
 _COLUMNS = [
-    "id", "status", "wanted", "classpath", "watchers", "triggerer_id", "events", "refused", "restarts",
-    "consecutive_errors", "last_event_at", "lag", "degraded_reason", "last_error",
+    "id", "status", "wanted", "classpath", "queue", "team_name", "watchers", "triggerer_id", "events", "refused",
+    "restarts", "consecutive_errors", "last_event_at", "lag", "degraded_reason", "last_error",
 ]  # fmt: skip
 
 
 @commands.command("list")
 def list_triggers(
-    status: Annotated[TriggerStatus | None, typer.Option(help="Only those that are in this state.")] = None,
+    status: Annotated[ShownTriggerStatus | None, typer.Option(help="Only those that are in this state.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="How to print.")] = Format.TABLE,
 ) -> None:
     """List triggers of watchers and of deferred tasks. Their arguments are never shown."""
     from app.store.listings import triggers as listed
 
     async def work(session: Session) -> list[Mapping[str, Any]]:
+        lease = session.settings.lease_seconds
         async with session.database.transaction() as connection:
-            return await every_row(lambda paging: listed.list_triggers(connection, paging, status=status))
+            return await every_row(lambda paging: listed.list_triggers(connection, paging, lease=lease, status=status))
 
     show_rows([_shown(row) for row in with_session(work)], _COLUMNS, output)
 

@@ -211,6 +211,7 @@ class DagProcessor:
                 max_active_runs=self._settings.max_active_runs_per_dag,
                 max_active_tasks=self._settings.max_active_tasks_per_dag,
             ),
+            team_folders=self._settings.teams,
             encrypt=self._encrypt,
             clock=self._clock,
             on_trouble=self._away,

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from app.domain.bundles import bundle_digest
+from app.domain.placement import in_team, team_of
 from app.domain.specs import LoadResult, LocatedError
 from app.kernel.clock import Clock
 from app.kernel.telemetry import get_logger
@@ -59,6 +60,7 @@ class FileReader:
         limit: float,
         max_kwargs_bytes: int,
         defaults: DagDefaults,
+        team_folders: Collection[str],
         encrypt: Encrypt,
         clock: Clock,
         on_trouble: Callable[[BaseException], None],
@@ -69,6 +71,7 @@ class FileReader:
         self._limit = limit
         self._max_kwargs_bytes = max_kwargs_bytes
         self._defaults = defaults
+        self._team_folders = team_folders
         self._encrypt = encrypt
         self._clock = clock
         self._on_trouble = on_trouble
@@ -96,7 +99,7 @@ class FileReader:
                 lambda: dags.sync_file(
                     self._database,
                     self._notifier,
-                    result,
+                    in_team(result, team_of(result.file, self._team_folders)),
                     sources=sources,
                     defaults=self._defaults,
                     encrypt=self._encrypt,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, any_, case, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.states import ShownTriggerStatus, TriggerStatus
 from app.store.listings.paging import Page, Paging, read_page
-from app.store.tables import asset, asset_watcher, task_instance, trigger
+from app.store.tables import asset, asset_watcher, job, task_instance, trigger
 
 _SHOWN = (
     "id",
     "classpath",
     "queue",
+    "team_name",
     "created_date",
     "status",
     "wanted",
@@ -36,22 +39,48 @@ _SHOWN = (
 _ORDER: dict[str, ColumnElement[Any]] = {name: trigger.c[name] for name in _SHOWN}
 
 
-async def list_triggers(connection: AsyncConnection, paging: Paging, *, status: str | None = None) -> Page:
-    """Triggers of watchers and of deferred tasks."""
+async def list_triggers(
+    connection: AsyncConnection, paging: Paging, *, lease: float, status: ShownTriggerStatus | None = None
+) -> Page:
+    """Triggers of watchers and of deferred tasks. ``lease`` (in seconds) is how long a silent triggerer counts."""
+    shown = _shown_status(lease)
     statement = select(
-        *(trigger.c[name] for name in _SHOWN),
+        *(trigger.c[name] for name in _SHOWN if name != "status"),
+        shown.label("status"),
         trigger.c.owner_id.label("triggerer_id"),
         task_instance.c.dag_id,
         task_instance.c.run_id,
         task_instance.c.task_id,
     ).outerjoin(task_instance, task_instance.c.id == trigger.c.task_instance_id)
     if status is not None:
-        statement = statement.where(trigger.c.status == status)
+        statement = statement.where(shown == status.value)
     page = await read_page(
         connection, statement, paging=paging, columns=_ORDER, default=[trigger.c.id], tie=trigger.c.id
     )
     watchers = await _watchers(connection, [row["id"] for row in page.rows])
     return Page(rows=[{**row, "watchers": watchers[row["id"]]} for row in page.rows], total=page.total)
+
+
+def _shown_status(lease: float) -> ColumnElement[str]:
+    """The state, or that it waits for a triggerer that is not there (the rule of ``app.store.shares``)."""
+    heard_of = func.greatest(job.c.latest_heartbeat, func.pg_postmaster_start_time())
+    served = (
+        select(job.c.id)
+        .where(
+            job.c.job_type == "triggerer",
+            job.c.ended_at.is_(None),
+            heard_of >= func.clock_timestamp() - literal(timedelta(seconds=lease)),
+            job.c.team_name.is_not_distinct_from(trigger.c.team_name),
+            or_(
+                job.c.queues.is_(None) & trigger.c.queue.is_(None),
+                job.c.queues.is_not(None) & (trigger.c.queue == any_(job.c.queues)),
+            ),
+        )
+        .correlate(trigger)
+        .exists()
+    )
+    waits = (trigger.c.status == TriggerStatus.UNASSIGNED.value) & trigger.c.wanted
+    return case((waits & ~served, ShownTriggerStatus.UNSERVED.value), else_=trigger.c.status)
 
 
 async def _watchers(connection: AsyncConnection, ids: list[int]) -> dict[int, list[dict[str, Any]]]:

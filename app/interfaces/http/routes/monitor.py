@@ -51,5 +51,6 @@ def _part(name: str, kind: jobs.JobHealth) -> dict[str, Any]:
         "status": None if kind.status is jobs.Health.NONE else kind.status.value,
         "latest_progress": kind.latest_progress,
         "processes": list(kind.processes),
+        "unserved": list(kind.unserved),
         f"latest_{name}_heartbeat": kind.latest_heartbeat,
     }

@@ -36,13 +36,28 @@ class DatabaseHealth(Answer):
 
 
 class ProcessHealth(Answer):
-    """One process."""
+    """One process. ``status``: ``healthy`` while it makes progress. Of triggerers also how many triggers they hold, of
+    how many at most, and which queues and team they serve."""
 
     id: int
+    job_type: str
     hostname: str
     pid: int
+    status: str
     latest_heartbeat: datetime
     latest_progress: datetime | None = None
+    capacity: int | None = None
+    held: int | None = None
+    queues: list[str] | None = None
+    team_name: str | None = None
+
+
+class UnservedTriggers(Answer):
+    """Triggers that wait because no live triggerer serves their queue and team."""
+
+    queue: str | None = None
+    team_name: str | None = None
+    count: int
 
 
 class PartHealth(Answer):
@@ -64,6 +79,7 @@ class TriggererHealth(PartHealth):
     """Triggerers."""
 
     latest_triggerer_heartbeat: datetime | None = None
+    unserved: list[UnservedTriggers] = Field(default_factory=list)
 
 
 class DagProcessorHealth(PartHealth):

@@ -25,6 +25,7 @@ class TriggerAnswer(Answer):
     id: int
     classpath: str
     queue: str | None = None
+    team_name: str | None = None
     created_date: datetime
     triggerer_id: int | None = None
     status: str
