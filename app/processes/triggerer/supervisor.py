@@ -99,8 +99,10 @@ class Supervisor:
         return held is not None and held.epoch == row.epoch
 
     def adopt(self, claimed: Iterable[ClaimedTrigger]) -> None:
-        """Start what was claimed; one that still closes under an older epoch here is waited for."""
+        """Start what was claimed; one that is still here under an older epoch is closed before."""
         for each in claimed:
+            if (older := self._held.get(each.id)) is not None:
+                self.fenced(older)
             if (older := self._held.get(each.id)) is not None:
                 self._older[older.id, older.epoch] = older
             held = Held.of(each)
@@ -245,7 +247,6 @@ class Supervisor:
         self._retire_idle_runners()
 
     def _retire_idle_runners(self) -> None:
-        """Soon: many triggers may leave at the same time."""
         if self._retiring is None:
             self._retiring = asyncio.get_running_loop().call_later(_RETIRE_SECONDS, self._retire)
 
