@@ -12,13 +12,15 @@ write of such a process is refused from then on: an outage, however long, then e
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
@@ -47,6 +49,7 @@ class JobSession:
         self._settings = settings
         self._patient = patient
         self._progress_at = time.monotonic()
+        self._details: str | None = None
         self._owner_loop = asyncio.get_running_loop()
         self._opened: Future[None] = Future()
         self._thread_loop: asyncio.AbstractEventLoop | None = None
@@ -85,6 +88,10 @@ class JobSession:
     def progress(self) -> None:
         """Say that the process just did what it is there for. Cheap; sent with the next heartbeat."""
         self._progress_at = time.monotonic()
+
+    def describe(self, details: Mapping[str, Any]) -> None:
+        """What the process says of itself (a JSON value), sent with the next heartbeat."""
+        self._details = json.dumps(details)
 
     @property
     def lease_seconds(self) -> float:
@@ -160,7 +167,9 @@ class JobSession:
                 age = time.monotonic() - self._progress_at
                 asked_at = time.monotonic()
                 async with asyncio.timeout(interval):
-                    alive = await statements.heartbeat(connection, job_id=self.id, progress_age=age)
+                    alive = await statements.heartbeat(
+                        connection, job_id=self.id, progress_age=age, details=self._details
+                    )
                 if not alive:
                     self._lose()
                     return True

@@ -13,7 +13,7 @@ from app.services.secrets import Keys, NotDecryptable
 from app.store import positions as position_statements
 from app.store import triggers as statements
 from app.store.database import Database, HotConnection
-from app.store.triggers import OwnedRow
+from app.store.triggers import Digest, OwnedRow
 from app.store.wakeups import Notifier
 
 
@@ -89,10 +89,20 @@ async def claim(
     return claimed
 
 
-async def owned(database: Database, owner_id: int) -> tuple[dict[int, OwnedRow], dict[int, tuple[WatcherFilter, ...]]]:
-    """The triggers of an owner as their rows are now, and their watchers."""
+async def digests(database: Database, owner_id: int) -> dict[int, Digest]:
+    """By bucket of ids, what an owner's rows sum up to: see :func:`app.store.triggers.digests_of`."""
+    async with database.glance() as hot:
+        return await statements.digests_of(hot, owner_id=owner_id)
+
+
+async def owned(
+    database: Database, owner_id: int, *, buckets: Sequence[int]
+) -> tuple[dict[int, OwnedRow], dict[int, tuple[WatcherFilter, ...]]]:
+    """The triggers of an owner in these buckets as their rows are now, and their watchers."""
+    if not buckets:
+        return {}, {}
     async with database.hot() as hot:
-        rows = await statements.owned_triggers(hot, owner_id=owner_id)
+        rows = await statements.owned_triggers(hot, owner_id=owner_id, buckets=buckets)
         filters = await statements.filters_of(hot, trigger_ids=[row.id for row in rows])
     watchers: dict[int, list[WatcherFilter]] = {}
     for each in filters:

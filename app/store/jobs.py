@@ -88,17 +88,22 @@ async def hold_job_lock(session: HotConnection, *, job_id: int) -> bool:
     return held
 
 
-async def heartbeat(session: HotConnection, *, job_id: int, progress_age: float) -> bool:
-    """Renew the lease and say how many seconds ago there was progress. False: somebody declared this process dead."""
+async def heartbeat(session: HotConnection, *, job_id: int, progress_age: float, details: str | None = None) -> bool:
+    """Renew the lease and say how many seconds ago there was progress. False: somebody declared this process dead.
+
+    ``details`` (JSON text) take the place of what was told before; None changes nothing.
+    """
     row = await session.fetchrow(
         """
         UPDATE job SET latest_heartbeat = clock_timestamp(),
                        latest_progress = greatest(latest_progress,
-                                                  clock_timestamp() - make_interval(secs => $2::float8))
+                                                  clock_timestamp() - make_interval(secs => $2::float8)),
+                       details = coalesce($3::json, details)
         WHERE id = $1::bigint AND ended_at IS NULL RETURNING id
         """,
         job_id,
         progress_age,
+        details,
     )
     return row is not None
 

@@ -49,6 +49,12 @@ class OwnedRow(msgspec.Struct, frozen=True, kw_only=True):
     wanted: bool
 
 
+#: Number and hash of rows, number and hash of watchers.
+Digest = tuple[int, int, int, int]
+#: Ids of a bucket, as a power of two; the statements say it themselves.
+_BUCKET_BITS = 10
+
+
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """What a trigger of this owner and epoch brought."""
 
@@ -121,10 +127,55 @@ async def filters_of(hot: HotConnection, *, trigger_ids: Sequence[int]) -> list[
     ]
 
 
-async def owned_triggers(hot: HotConnection, *, owner_id: int) -> list[OwnedRow]:
-    """All triggers of an owner."""
-    rows = await hot.fetch("SELECT id, epoch, wanted FROM trigger WHERE owner_id = $1::bigint", owner_id)
+def bucket_of(trigger_id: int) -> int:
+    """The bucket of an id: the statements below sum up, and read, so many neighbouring ids at a time."""
+    return trigger_id >> _BUCKET_BITS
+
+
+def ids_of(bucket: int) -> range:
+    """The ids of a bucket."""
+    return range(bucket << _BUCKET_BITS, (bucket + 1) << _BUCKET_BITS)
+
+
+async def owned_triggers(hot: HotConnection, *, owner_id: int, buckets: Sequence[int]) -> list[OwnedRow]:
+    """The triggers of an owner in these buckets."""
+    rows = await hot.fetch(
+        """
+        SELECT t.id, t.epoch, t.wanted FROM unnest($2::bigint[]) AS b(bucket)
+        JOIN trigger t ON t.id >= b.bucket << 10 AND t.id < (b.bucket + 1) << 10
+        WHERE t.owner_id = $1::bigint
+        """,
+        owner_id,
+        buckets,
+    )
     return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2]) for row in rows]
+
+
+async def digests_of(hot: HotConnection, *, owner_id: int) -> dict[int, Digest]:
+    """What the rows of an owner's triggers and of their watchers sum up to, by bucket.
+
+    A bucket is equal to what it was if and (as good as) only if nothing in it changed that its owner has to follow.
+    Whole rows of watchers are taken, so that a column added later counts as well.
+    """
+    rows = await hot.fetch(
+        """
+        SELECT id >> 10, count(*), bit_xor(hashint8extended(id, epoch * 2 + wanted::int))
+        FROM trigger WHERE owner_id = $1::bigint GROUP BY 1
+        """,
+        owner_id,
+    )
+    links = await hot.fetch(
+        """
+        SELECT bucket, count(*), bit_xor(hash) FROM (
+            SELECT w.trigger_id >> 10 AS bucket, hash_record_extended(w, 0) AS hash
+            FROM trigger t JOIN asset_watcher w ON w.trigger_id = t.id JOIN asset a ON a.id = w.asset_id
+            WHERE t.owner_id = $1::bigint AND a.is_active OFFSET 0) l
+        GROUP BY bucket
+        """,
+        owner_id,
+    )
+    watched = {row[0]: (row[1], row[2]) for row in links}
+    return {row[0]: (row[1], row[2], *watched.get(row[0], (0, 0))) for row in rows}
 
 
 async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Tally]) -> set[tuple[int, int]]:

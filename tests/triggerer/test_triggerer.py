@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from app.processes.triggerer.owned_rows import OwnedRows
 from app.services import triggers
 from app.services.bundles import store_bundle
 from app.store.errors import DatabaseUnavailable
@@ -231,8 +232,9 @@ async def test_a_trigger_whose_row_is_gone_is_closed(stage: Stage, tmp_path: Pat
         await eventually((folder / "cleaned").exists)
 
 
+@pytest.mark.parametrize("is_seen_before", [True, False])
 async def test_a_trigger_claimed_anew_by_its_owner_disturbs_no_other(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_seen_before: bool
 ) -> None:
     """Its row was freed under a later epoch, as by a change of its queue: the old instance is closed, the new one runs,
     and the time limit for the closing of the old one does not end the runner of them all."""
@@ -243,6 +245,8 @@ async def test_a_trigger_claimed_anew_by_its_owner_disturbs_no_other(
         _, beside = await stage.watch("Ticker", pause=0.1)
         await stage.events(asset, 1)
         await stage.events(beside, 1)
+        if not is_seen_before:
+            monkeypatch.setattr(OwnedRows, "due_in", property(lambda _: 1.0))
         await stage.world.value(
             "UPDATE trigger SET status = 'unassigned', owner_id = NULL, epoch = epoch + 1 WHERE id = $1", trigger
         )

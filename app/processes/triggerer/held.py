@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,9 @@ from app.processes.triggerer.runner import RunnerKey, RunnerKind, RunnerProcess
 from app.services.triggers import ClaimedTrigger, WatcherFilter
 from watchers.encoding_rules import decode_tagged
 from watchers.masking import forms_of, texts_in
+
+#: The same place of a trigger that blocks is told again after this time, in seconds.
+_BLOCKED_AGAIN = 10.0
 
 
 class Phase(StrEnum):
@@ -42,8 +46,12 @@ class Held:
     is_alone: bool = False
     is_ours: bool = True
     started_at: float = 0.0
+    #: Unix time of our claim.
+    claimed_at: float = field(default_factory=time.time)
     #: Where it was when it last blocked its runner.
     blocked_at: str = ""
+    #: When that was last told at the API.
+    blocked_told: float = float("-inf")
     timer: asyncio.TimerHandle | None = None
     #: Parts of a yield that is not complete yet.
     parts: list[DeliveryItem] = field(default_factory=list)
@@ -99,6 +107,17 @@ class Held:
             positions=self.positions,
             entry=self.claimed.bundle_entry,
         )
+
+    def heading(self) -> tuple[float, str]:
+        """What its log begins with: when (Unix time) what happened."""
+        return self.claimed_at, f"claimed {self.claimed.classpath}, epoch {self.epoch}"
+
+    def is_news(self, place: str, *, now: float) -> bool:
+        """Note that it blocks its runner at ``place``; whether that was not told, or not for long."""
+        if place == self.blocked_at and now - self.blocked_told < _BLOCKED_AGAIN:
+            return False
+        self.blocked_at, self.blocked_told = place, now
+        return True
 
     def forget_parts(self) -> None:
         """An incomplete yield of a runner that is gone."""

@@ -73,10 +73,12 @@ FromParent = Configure | Start | Stop | Rewatch | Resolved | Lease
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The runner serves. ``thread`` is the identifier of the thread that runs the triggers, as tracebacks show it."""
+    """The runner serves. ``thread`` is the identifier of the thread that runs the triggers, as tracebacks show it;
+    ``rss_bytes`` its resident memory, where the system tells it."""
 
     pid: int
     thread: str
+    rss_bytes: int | None = None
 
 
 class Yielded(msgspec.Struct, frozen=True, kw_only=True, tag=True):

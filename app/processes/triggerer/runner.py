@@ -85,6 +85,8 @@ class RunnerProcess:
         self.is_ready = False
         self.is_over = False
         self.blamed: int | None = None
+        #: Resident memory before its first trigger.
+        self.base_bytes: int | None = None
         self._prepare = prepare
         self._environment = dict(environment)
         self._on_frame = on_frame
@@ -224,6 +226,7 @@ class RunnerProcess:
                     await asyncio.sleep(0)
                 if isinstance(frame, Ready):
                     self.is_ready, self._thread = True, frame.thread
+                    self.base_bytes = frame.rss_bytes
                 self._on_frame(self, frame)
         except FrameError as error:
             self._broken = f"it broke the protocol: {error}"

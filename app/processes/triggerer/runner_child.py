@@ -23,6 +23,7 @@ import uvloop
 
 from app.kernel.children import die_with_parent
 from app.kernel.frames import FrameStream, PeerGone
+from app.processes.triggerer.aging import Aging
 from app.processes.triggerer.messages import (
     Configure,
     Ended,
@@ -37,6 +38,7 @@ from app.processes.triggerer.messages import (
     Stop,
     Yielded,
 )
+from app.processes.triggerer.resident import resident_bytes
 from app.processes.triggerer.runner_child_attribution import Attribution
 from app.processes.triggerer.runner_child_hosting import Hosted
 from app.processes.triggerer.runner_child_logs import Masker, Outbox, install
@@ -62,6 +64,7 @@ class RunnerChild:
         self._stream = stream
         self._outbox = Outbox(stream, asyncio.get_running_loop())
         self._hosted: dict[int, Hosted] = {}
+        self._aging = Aging()
         self._loaded: set[str] = set()
         self._sequence = 0
         self._lease_until = time.monotonic() + settings.lease_seconds
@@ -72,7 +75,13 @@ class RunnerChild:
         sending = asyncio.create_task(self._outbox.send_for_ever())
         watching = asyncio.create_task(self._watch_lease())
         try:
-            await self.send(Ready(pid=os.getpid(), thread=f"0x{threading.get_ident():016x}"))
+            await self.send(
+                Ready(
+                    pid=os.getpid(),
+                    thread=f"0x{threading.get_ident():016x}",
+                    rss_bytes=resident_bytes(os.getpid()),
+                )
+            )
             received = 0
             async for frame in self._stream:
                 self._handle(frame)
@@ -118,6 +127,7 @@ class RunnerChild:
         match received:
             case Start():
                 self._hosted[received.trigger_id] = Hosted(received, self, on_closed=self._closed)
+                self._aging.came()
             case Lease():
                 self._lease_until = time.monotonic() + self.settings.lease_seconds
             case Configure():
@@ -132,6 +142,7 @@ class RunnerChild:
     def _closed(self, hosted: Hosted) -> None:
         if self._hosted.get(hosted.trigger_id) is hosted:
             del self._hosted[hosted.trigger_id]
+            self._aging.went()
             self.maskers.pop(hosted.trigger_id, None)
             self.attribution.forget(hosted.trigger_id)
 

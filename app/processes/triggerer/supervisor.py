@@ -8,7 +8,6 @@ happened; the database being away delays them and nothing else.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -18,28 +17,30 @@ from app.domain.deliveries import Delivery
 from app.kernel.clock import Clock
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.triggerer.aging import Aging
 from app.processes.triggerer.committer import Committer, Waiting
+from app.processes.triggerer.deaths import ShortLives, may_be_chance, shown
 from app.processes.triggerer.held import Held, Phase, restart_backoff, watches
 from app.processes.triggerer.messages import Ended, LogLine, Ready, Rewatch, SourceLag, SourceState, Stop, Yielded
-from app.processes.triggerer.runner import RunnerEnd, RunnerKey, RunnerProcess
+from app.processes.triggerer.owned_rows import Changed
+from app.processes.triggerer.runner import RunnerEnd, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.stuck_sources import Sources
 from app.processes.triggerer.trigger_logs import TriggerLogs
 from app.processes.triggerer.watchdog import Blocked, place_of
 from app.processes.triggerer.writes import Writes
-from app.services.triggers import ClaimedTrigger, WatcherFilter
-from app.store.triggers import OwnedRow
+from app.services.triggers import ClaimedTrigger
+from app.store.triggers import OwnedRow, ids_of
 from watchers.masking import mask_forms
 
 #: Longest that a trigger told to stop may take before its runner is replaced, in seconds.
 LEAVE_SECONDS = 10.0
-#: After so many runners in a row that lived shorter than this (in seconds), with nobody to blame, all of their triggers
-#: count as failed. Before that they start again at once.
-_SHORT_LIFE = 5.0
-_FORGIVEN_DEATHS = 4
-_FORGIVEN_KILLS = 2
 #: Pause after a start that could not be recorded, in seconds.
 _RETRY_SECONDS = 1.0
+#: How many start again in one transaction, and in one go.
+_STARTED_TOGETHER = 200
+#: Runners that have nothing to run any more are looked for not more often than this, in seconds.
+_RETIRE_SECONDS = 0.1
 #: How many of those that left are remembered for what they wrote.
 _REMEMBERED = 100
 
@@ -71,13 +72,18 @@ class Supervisor:
         #: Those that left last: what they wrote may still be on its way.
         self._left: deque[Held] = deque(maxlen=_REMEMBERED)
         self._due: set[int] = set()
-        self._short_lives: dict[RunnerKey, int] = {}
+        #: Those that failed and have not been healthy for long since.
+        self._failing: set[int] = set()
+        self._retiring: asyncio.TimerHandle | None = None
+        self._short_lives = ShortLives()
+        self._aging = Aging()
         self._noise = LimitedLog(_log)
         self._sources = Sources(settings=settings, clock=clock, writes=writes, logs=logs, noise=self._noise)
         self.is_closing = False
         #: Set while nothing is held.
         self.empty = asyncio.Event()
         self.empty.set()
+        logs.heading = lambda trigger_id: None if (held := self._held.get(trigger_id)) is None else held.heading()
         runners.serve(on_frame=self._on_frame, on_output=self._on_output, on_end=self._on_end)
 
     # ------------------------------------------------------------------------------------------ what is held
@@ -93,22 +99,27 @@ class Supervisor:
         return held is not None and held.epoch == row.epoch
 
     def adopt(self, claimed: Iterable[ClaimedTrigger]) -> None:
-        """Start what was claimed; one that still closes under an older epoch here is waited for."""
+        """Start what was claimed; one that is still here under an older epoch is closed before."""
         for each in claimed:
+            if (older := self._held.get(each.id)) is not None:
+                self.fenced(older)
             if (older := self._held.get(each.id)) is not None:
                 self._older[older.id, older.epoch] = older
             held = Held.of(each)
             self._held[each.id] = held
+            self._aging.came()
             self.empty.clear()
-            self._logs.write(each.id, f"claimed {each.classpath}, epoch {each.epoch}")
+            self._logs.forget(each.id)
             if each.kwargs is None:
                 self._fail(held, "its arguments cannot be decrypted: the encryption key was changed (NotDecryptable)")
             elif not self._still_closes(held):
                 self._launch(held)
 
-    def refresh(self, rows: Mapping[int, OwnedRow], watchers: Mapping[int, tuple[WatcherFilter, ...]]) -> None:
+    def refresh(self, changed: Changed) -> None:
         """Follow what the rows say now: what is not ours or not wanted is closed, changed watchers are passed on."""
-        for held in list(self._held.values()):
+        rows, watchers = changed.rows, changed.watchers
+        ids = (trigger_id for bucket in changed.buckets for trigger_id in ids_of(bucket))
+        for held in [held for trigger_id in ids if (held := self._held.get(trigger_id)) is not None]:
             row = rows.get(held.id)
             if row is None or row.epoch != held.epoch:
                 held.is_ours = False
@@ -133,8 +144,12 @@ class Supervisor:
 
     def forget_old_failures(self) -> None:
         """What has been running for long enough after a failure is healthy again."""
-        for held in self._held.values():
-            if held.failures and held.phase is Phase.RUNNING and self._was_healthy(held):
+        for trigger_id in list(self._failing):
+            held = self._held.get(trigger_id)
+            if held is None:
+                self._failing.discard(trigger_id)
+            elif held.phase is Phase.RUNNING and self._was_healthy(held):
+                self._failing.discard(trigger_id)
                 held.failures = 0
                 self._writes.source(held, error=None, failures=0)
 
@@ -160,8 +175,12 @@ class Supervisor:
         self._due.add(held.id)
 
     def _take_due(self) -> list[Held]:
-        due, self._due = self._due, set()
-        return [held for id_ in sorted(due) if (held := self._held.get(id_)) is not None and held.phase is Phase.DUE]
+        due = sorted(self._due)
+        now, later = due[:_STARTED_TOGETHER], due[_STARTED_TOGETHER:]
+        self._due = set(later)
+        if later:
+            self._writes.start(self._take_due, self._started, self._not_started)
+        return [held for id_ in now if (held := self._held.get(id_)) is not None and held.phase is Phase.DUE]
 
     def _not_started(self, due: list[Held]) -> None:
         """It could not be written that they start: again in a while."""
@@ -189,7 +208,8 @@ class Supervisor:
         if held.phase is Phase.LEAVING:
             return
         held.cancel_timer()
-        self._logs.write(held.id, f"closing: {reason}")
+        if self._logs.has_begun(held.id):
+            self._logs.write(held.id, f"closing: {reason}")
         was_running, held.phase = held.phase is Phase.RUNNING, Phase.LEAVING
         if was_running and held.runner is not None and not held.runner.is_over:
             held.runner.send(Stop(trigger_id=held.id, epoch=held.epoch))
@@ -218,6 +238,7 @@ class Supervisor:
         held.cancel_timer()
         if self._held.get(held.id) is held:
             del self._held[held.id]
+            self._aging.went()
             self._left.append(held)
         if not self._held:
             self.empty.set()
@@ -226,6 +247,13 @@ class Supervisor:
         self._retire_idle_runners()
 
     def _retire_idle_runners(self) -> None:
+        if self._retiring is None:
+            self._retiring = asyncio.get_running_loop().call_later(_RETIRE_SECONDS, self._retire)
+
+    def _retire(self) -> None:
+        self._retiring = None
+        if self.is_closing:
+            return
         used = {id(held.runner) for held in (*self._held.values(), *self._older.values()) if held.runner is not None}
         self._runners.retire(lambda runner: id(runner) not in used)
 
@@ -236,6 +264,7 @@ class Supervisor:
         if held.phase is Phase.RUNNING and self._was_healthy(held):
             held.failures = 0
         held.failures += 1
+        self._failing.add(held.id)
         delay = self._backoff.delay(held.failures)
         held.phase = Phase.PAUSED
         held.runner = None
@@ -253,8 +282,10 @@ class Supervisor:
             text = f"runner {runner.key} has been blocked for {blocked.seconds:.1f} s by no trigger's task at {place}"
             self._noise.failed(f"runner {runner.key}", text, action="runner_blocked", pid=runner.pid)
             return
-        held.blocked_at = place
-        self._tell(held, f"blocks all triggers of its runner at {place}", trace=stack)
+        message = f"blocks all triggers of its runner at {place}"
+        if held.is_news(place, now=self._clock.monotonic()):
+            self._writes.source(held, error=f"it {message}", failures=held.failures)
+        self._tell(held, message, trace=stack)
 
     def _quarantine(self, held: Held, error: str, *, trace: str | None = None) -> None:
         """From now on it runs alone, after growing pauses."""
@@ -336,10 +367,10 @@ class Supervisor:
     def _on_end(self, runner: RunnerProcess, end: RunnerEnd) -> None:
         affected = [held for held in self._held.values() if held.runner is runner and held.phase is not Phase.PAUSED]
         culprit = end.blamed or (0 if end.expected else end.sample.trigger_id)
-        hopeless = self._keeps_dying(runner, end)
+        hopeless = self._short_lives.keeps_dying(runner.key, end)
         if affected and not end.expected:
             _log.warning(
-                f"runner {runner.key} ended ({_shown(end)}); {len(affected)} triggers start again",
+                f"runner {runner.key} ended ({shown(end)}); {len(affected)} triggers start again",
                 action="runner_ended",
                 pid=runner.pid,
                 trigger_id=culprit or None,
@@ -352,39 +383,18 @@ class Supervisor:
             elif held.id == culprit:
                 self._punish(held, end)
             elif not culprit and not end.expected and (end.error is not None or hopeless):
-                self._fail(held, f"its runner ended: {_shown(end)}")
+                self._fail(held, f"its runner ended: {shown(end)}")
             else:
                 self._start_again(held)
 
-    def _keeps_dying(self, runner: RunnerProcess, end: RunnerEnd) -> bool:
-        """Whether runners of this key end soon after their start again and again: starting at once is no use."""
-        if end.expected or end.lasted >= _SHORT_LIFE:
-            self._short_lives.pop(runner.key, None)
-            return False
-        self._short_lives[runner.key] = self._short_lives.get(runner.key, 0) + 1
-        return self._short_lives[runner.key] > _FORGIVEN_DEATHS
-
     def _punish(self, held: Held, end: RunnerEnd) -> None:
-        """It executed when its runner died. A SIGKILL may come from outside and meet it by chance: two are forgiven."""
+        """It executed when its runner died."""
         held.strikes = 1 if self._was_healthy(held) else held.strikes + 1
         self._writes.struck(held)
-        if (
-            not end.blamed
-            and end.returncode == -signal.SIGKILL
-            and not held.is_alone
-            and held.strikes <= _FORGIVEN_KILLS
-        ):
+        if not held.is_alone and may_be_chance(end, strikes=held.strikes):
             self._logs.write(held.id, "its runner was killed while it executed; it starts again", level="warning")
             self._start_again(held)
             return
         verb = "blocked" if end.blamed else "ended"
         place = f" at {held.blocked_at}" if end.blamed and held.blocked_at else ""
-        self._quarantine(held, f"it {verb} its runner{place} ({_shown(end)})")
-
-
-def _shown(end: RunnerEnd) -> str:
-    if end.error is not None:
-        return end.error
-    if end.returncode is not None and end.returncode < 0:
-        return f"signal {signal.Signals(-end.returncode).name}"
-    return f"exit code {end.returncode}"
+        self._quarantine(held, f"it {verb} its runner{place} ({shown(end)})")

@@ -15,12 +15,11 @@ from app.kernel.clock import Clock, SystemClock
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.endings import end_tasks, must_end
-from app.processes.triggerer import rebalancing
 from app.processes.triggerer.committer import Committer
-from app.processes.triggerer.held import Phase
+from app.processes.triggerer.holdings import FALLBACK, Holdings
+from app.processes.triggerer.memory import told
 from app.processes.triggerer.messages import Configure
 from app.processes.triggerer.peers import Peers
-from app.processes.triggerer.rebalancing import HOLD_BACK_FOR_NOBODY, Sharing
 from app.processes.triggerer.runner import RunnerKey, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.supervisor import Supervisor
@@ -30,18 +29,13 @@ from app.processes.triggerer.writes import QueuedWrites
 from app.services import bundles, jobs, triggers
 from app.services.jobs import JobSession
 from app.services.secrets import Keys
-from app.services.shares import read_shares
 from app.store.database import Database
 from app.store.errors import StoreError
 from app.store.wakeups import Listener, Notifier
 
 #: How long a clean stop may take before runners are killed, in seconds.
 STOP_SECONDS = 10.0
-#: Longest wait without looking at the rows, in seconds: a lost wake-up costs no more.
-FALLBACK = 1.0
 _TROUBLE_PAUSE = 0.5
-#: How long what others have is taken as known while we claim, in seconds; longer if reading it takes long.
-_SHARES_ARE_GOOD_FOR = 0.1
 
 _log = get_logger("triggerer")
 
@@ -113,7 +107,6 @@ class _Lease:
         self.committer = Committer(self._database, self._notifier, owner_id=job.id, settings=triggerer.settings)
         self._writes = QueuedWrites(self._database, self._notifier, owner_id=job.id, clock=triggerer.clock)
         self._trouble = LimitedLog(_log)
-        self._sharing = Sharing(at_once=triggerer.settings.max_trigger_to_select_per_loop)
         self._announced = 0.0
         self._reporting: set[asyncio.Task[None]] = set()
         self.runners: Runners
@@ -207,68 +200,17 @@ class _Lease:
 
     async def _claim_for_ever(self) -> None:
         async with Listener.open(self._database, self._notifier, {"triggers"}) as listener:
-            first = True
+            again_in = 0.0
+            holdings = Holdings(self._triggerer, self.job, self.supervisor)
 
             async def turn() -> None:
-                nonlocal first
-                if not first:
-                    await listener.wait(timeout=HOLD_BACK_FOR_NOBODY if self._sharing.is_waiting else FALLBACK)
-                first = False
-                await self._look_at_rows()
+                nonlocal again_in
+                if again_in > 0:
+                    await listener.wait(timeout=again_in)
+                again_in = FALLBACK
+                again_in = await holdings.look()
 
             await self._for_ever("claim", turn)
-
-    async def _look_at_rows(self) -> None:
-        """Follow changes of what we hold, take what is free, free what belonged to the dead."""
-        rows, watchers = await triggers.owned(self._database, self.job.id)
-        self.supervisor.refresh(rows, watchers)
-        # A claim may have been committed although its answer was lost; its triggers would be run by nobody.
-        strays = [(row.id, row.epoch) for row in rows.values() if not self.supervisor.knows(row)]
-        if strays:
-            await triggers.release(self._database, self._notifier, owner_id=self.job.id, triggers=strays)
-        self.supervisor.forget_old_failures()
-        await jobs.fence_dead_owners(self._database, self._notifier, self._settings, self_id=self.job.id)
-        await self._balance()
-        self.job.progress()
-
-    async def _balance(self) -> None:
-        """Take our share of what is free, looking again and again at what others have; give up what is theirs."""
-        exhausted: set[frozenset[str | None]] = set()
-        while True:
-            read_at = time.monotonic()
-            shares = await read_shares(self._database, self._settings, team_name=self._triggerer.team_name)
-            pools = rebalancing.pools_of(self.job.id, shares)
-            until = time.monotonic() + max(_SHARES_ARE_GOOD_FOR, 5 * (time.monotonic() - read_at))
-            open_pools = [pool for pool in pools if pool.queues not in exhausted]
-            if not any([await self._claim(pool, until, exhausted) for pool in open_pools]):
-                break
-        for pool in pools:
-            held = self.supervisor.held.values()
-            leaving = sum(each.phase is Phase.LEAVING and each.claimed.queue in pool.queues for each in held)
-            count = self._sharing.gives(pool, leaving=leaving, now=time.monotonic())
-            for each in rebalancing.choose(held, pool=pool, count=count):
-                self.supervisor.give_up(each)
-
-    async def _claim(self, pool: rebalancing.Pool, until: float, exhausted: set[frozenset[str | None]]) -> int:
-        """Claim of one pool while what is known of the shares holds; how many."""
-        room = self._triggerer.capacity - len(self.supervisor.held)
-        left = allowed = self._sharing.takes(pool, room=room, now=time.monotonic())
-        while left > 0 and time.monotonic() < until:
-            limit = min(left, self._settings.max_trigger_to_select_per_loop)
-            claimed = await triggers.claim(
-                self._database,
-                self._triggerer.keys,
-                owner_id=self.job.id,
-                limit=limit,
-                queues=pool.names,
-                team_name=self._triggerer.team_name,
-            )
-            self.supervisor.adopt(claimed)
-            left -= len(claimed)
-            if len(claimed) < limit:
-                exhausted.add(pool.queues)
-                break
-        return allowed - left
 
     async def _relieve_for_ever(self) -> None:
         """Look again at what is held back whenever consumers may have caught up."""
@@ -278,10 +220,11 @@ class _Lease:
                 self.committer.reconsider()
 
     async def _announce(self) -> None:
-        """Pass every renewal of the lease on to the runners."""
+        """Pass every renewal of the lease on to the runners, and say with the next what they take."""
         if self.job.confirmed_at != self._announced:
             self._announced = self.job.confirmed_at
             self.runners.announce_lease()
+            self.job.describe(told(self.runners.live, self.supervisor.held.values()))
         await asyncio.sleep(min(self._settings.heartbeat_interval / 4, 0.5))
 
     async def _watch(self) -> None:
