@@ -19,6 +19,7 @@ class TriggerDescription:
     classpath: str
     kwargs_text: str
     identity: str
+    acknowledges: bool = False
 
     def __repr__(self) -> str:
         return f"TriggerDescription(classpath={self.classpath!r}, identity={self.identity[:12]!r})"
@@ -40,7 +41,12 @@ def describe_trigger(trigger: BaseTrigger, *, max_bytes: int = MAX_KWARGS_BYTES)
     except EncodingRefused as error:
         place = error.path.removeprefix("kwargs").removeprefix(".")
         raise EncodingRefused(error.reason, path=f"{name}({place})" if place else name) from error
-    return TriggerDescription(classpath=classpath, kwargs_text=text, identity=trigger_identity(classpath, text))
+    return TriggerDescription(
+        classpath=classpath,
+        kwargs_text=text,
+        identity=trigger_identity(classpath, text),
+        acknowledges=bool(getattr(kind, "acknowledges", False)),
+    )
 
 
 def build_trigger(classpath: str, kwargs_text: str) -> BaseTrigger:

@@ -122,6 +122,7 @@ def _describe_trigger(trigger: BaseTrigger, *, root: Path, max_kwargs_bytes: int
         kwargs=described.kwargs_text,
         identity=described.identity,
         in_bundle=_is_in_bundle(described.classpath, root),
+        acknowledges=described.acknowledges,
     )
 
 

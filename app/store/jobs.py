@@ -38,7 +38,7 @@ _IS_FREE = """
 IS_DEAD = f"""
     (greatest(j.latest_heartbeat, pg_postmaster_start_time()) < clock_timestamp() - make_interval(secs => $1::float8)
      OR (j.latest_heartbeat > (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())) AND {_IS_FREE}))
-"""
+"""  # noqa: S608 - of fixed parts
 #: $5: jobs whose lock this session saw held.
 _END_DEAD = f"""
 UPDATE job SET ended_at = clock_timestamp()
