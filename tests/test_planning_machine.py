@@ -29,7 +29,7 @@ ASSETS = "abc"
 
 
 class PlanningMachine(RuleBasedStateMachine):
-    """One DAG, its events, and two schedulers. Assets are named anew in each example."""
+    """One DAG, its events, and up to three schedulers. Assets are named anew in each example."""
 
     runner: ClassVar[asyncio.Runner]
     database: ClassVar[Database]
@@ -75,9 +75,11 @@ class PlanningMachine(RuleBasedStateMachine):
         self.do(self.store(letters))
 
     @rule(first=st.text(alphabet=ASSETS, max_size=4), second=st.text(alphabet=ASSETS, max_size=4))
-    def arrive_while_two_plan(self, first: str, second: str) -> None:
+    def arrive_while_three_plan(self, first: str, second: str) -> None:
         async def work() -> None:
-            await asyncio.gather(self.plan(), self.store(first or "a"), self.plan(), self.store(second or "b"))
+            await asyncio.gather(
+                self.plan(), self.store(first or "a"), self.plan(), self.store(second or "b"), self.plan()
+            )
 
         self.do(work())
 

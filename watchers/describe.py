@@ -25,6 +25,7 @@ class TriggerDescription:
     kwargs_text: str
     identity: str
     queue: str | None = None
+    acknowledges: bool = False
 
     def __repr__(self) -> str:
         return f"TriggerDescription(classpath={self.classpath!r}, identity={self.identity[:12]!r})"
@@ -52,6 +53,7 @@ def describe_trigger(trigger: BaseTrigger, *, max_bytes: int = MAX_KWARGS_BYTES)
         kwargs_text=text,
         identity=trigger_identity(classpath, text),
         queue=_queue_of(trigger, name=name),
+        acknowledges=bool(getattr(kind, "acknowledges", False)),
     )
 
 

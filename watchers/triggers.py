@@ -155,6 +155,10 @@ class BaseEventTrigger(BaseTrigger):
     the same condition over and over.
     """
 
+    #: Whether the source never offers a message again that was acknowledged or passed by a stored position. Where it
+    #: does (a folder, a listing), what was seen is remembered as long as the trigger lives, else for a limited time.
+    acknowledges: ClassVar[bool] = False
+
     def default_source(self) -> str | None:
         """The ``source`` of events that name none. ``None``: class path and identity of the kwargs."""
         return None

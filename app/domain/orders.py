@@ -38,7 +38,10 @@ class RunValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to run one task instance. ``execution_timeout`` is in seconds, over the whole attempt."""
+    """One attempt to run one task instance. ``execution_timeout`` is in seconds, over the whole attempt.
+
+    ``log_limit`` is the largest size of its log, in bytes; 0: none.
+    """
 
     task_instance_id: int
     epoch: int
@@ -52,6 +55,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, kw_only=True):
     execution_timeout: float | None = None
     upstream_states: dict[str, str] = {}
     log_path: str = ""
+    log_limit: int = 0
 
 
 class OutletEvent(msgspec.Struct, frozen=True, kw_only=True):

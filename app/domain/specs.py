@@ -20,7 +20,8 @@ class TriggerSpec(Spec, frozen=True):
     """An event trigger as declared: enough to build it in a runner, and its identity.
 
     ``kwargs`` is the canonical text of ``watchers.encoding``; ``identity`` the SHA-256 (hex) over both.
-    ``in_bundle`` is true if the class comes from a module of the pipelines folder, so that a runner needs that code.
+    ``in_bundle`` is true if the class comes from a module of the pipelines folder, so that a runner needs that code;
+    ``acknowledges`` if its source never offers a message again that was acknowledged or passed by a position.
     ``queue`` is no part of the identity; ``team`` is (see ``app.domain.placement``).
     """
 
@@ -30,6 +31,7 @@ class TriggerSpec(Spec, frozen=True):
     queue: str | None = None
     team: str | None = None
     in_bundle: bool = False
+    acknowledges: bool = False
 
 
 class WatcherSpec(Spec, frozen=True):

@@ -132,6 +132,9 @@ class Settings(BaseSettings):
     max_active_runs_per_dag: int = _setting(16, "Active runs of a DAG that does not say itself", "runs", ge=1)
     max_active_tasks_per_dag: int = _setting(16, "Running tasks of a DAG that does not say itself", "tasks", ge=1)
     dags_are_paused_at_creation: bool = _setting(False, "Whether a new DAG waits to be unpaused")
+    task_log_max_bytes: int = _setting(
+        104_857_600, "Largest log of a task attempt; what is written beyond is dropped, and told", "bytes", ge=65_536
+    )
     task_kill_grace: float = _setting(5, "From SIGTERM to SIGKILL when an attempt has to end", "s", ge=0)
     warm_parent_idle_seconds: float = _setting(
         300, "Idle time after which a warm parent of code that no new run would have is ended", "s", gt=0
@@ -182,12 +185,38 @@ class Settings(BaseSettings):
         ge=1,
     )
     dedup_retention_days: float = _setting(
-        14, "How long identities of messages are kept at least; nothing removes them yet", "days", ge=14
+        14, "How long identities of messages and idempotency keys are kept; retention removes older ones", "days", ge=14
     )
     dead_letter_raw_limit: int = _setting(65_536, "How much of a refused message is kept", "bytes", ge=0)
     requeue_check_limit: float = _setting(
         10, "Longest that filters and schemas may take for a dead letter that is requeued", "s", gt=0
     )
+
+    # Retention: what is removed in the background, by one scheduler (docs/retention.md)
+    retention_runs_days: float = _setting(
+        0, "Age at which ended runs are removed, with tasks, XComs and causes; 0 keeps them for ever", "days", ge=0
+    )
+    retention_events_days: float = _setting(
+        0, "Age at which events are removed that no kept run names and no consumer waits for; 0: never", "days", ge=0
+    )
+    retention_dead_letters_days: float = _setting(
+        0, "Age at which dead letters are removed; 0 keeps them for ever", "days", ge=0
+    )
+    retention_logs_days: float = _setting(
+        0,
+        "Age at which logs of ended runs, and of triggers that are gone, are removed; 0: with the run",
+        "days",
+        ge=0,
+    )
+    retention_bookkeeping_days: float = _setting(
+        30,
+        "Age at which what nothing refers to is removed: ended processes, changes of state of triggers, replaced "
+        "versions without runs, unused code, import errors of vanished files; 0: never",
+        "days",
+        ge=0,
+    )
+    retention_interval: float = _setting(600, "Pause between two rounds of removing", "s", gt=0)
+    retention_batch_size: int = _setting(500, "Rows looked at in one transaction of removing", "rows", ge=10, le=50_000)
 
     # Processes
     heartbeat_interval: float = _setting(2, "Pause between heartbeats of a process", "s", gt=0)

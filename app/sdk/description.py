@@ -123,6 +123,7 @@ def _describe_trigger(trigger: BaseTrigger, *, root: Path, max_kwargs_bytes: int
         identity=described.identity,
         queue=described.queue,
         in_bundle=_is_in_bundle(described.classpath, root),
+        acknowledges=described.acknowledges,
     )
 
 

@@ -27,11 +27,17 @@ MAX_EVENT = 64 * 1024
 
 
 class JsonLines(logging.Handler):
-    """Writes log records as JSON lines to a file descriptor."""
+    """Writes log records as JSON lines to a file descriptor.
 
-    def __init__(self, descriptor: int) -> None:
+    With ``limit`` (bytes) only until the file is that large; then one line says so, and what follows is counted.
+    """
+
+    def __init__(self, descriptor: int, *, limit: int = 0) -> None:
         super().__init__()
         self.descriptor = descriptor
+        self._limit = limit
+        self._is_full = False
+        self._dropped = self._dropped_bytes = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -51,12 +57,42 @@ class JsonLines(logging.Handler):
         if len(event) > MAX_EVENT:
             left_out = len(event) - MAX_EVENT
             event = f"{event[: MAX_EVENT // 2]}\n… {left_out} characters left out …\n{event[-MAX_EVENT // 2 :]}"
-        line = {"timestamp": moment.isoformat(), "level": level, "logger": logger, "event": event}
-        # ASCII only: lone surrogates of undecodable text then pass as well.
-        data = (json.dumps(line) + "\n").encode("ascii")
+        data = _line(event, moment=moment, level=level, logger=logger)
         with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self.descriptor, data) :]
+            if not self._limit or self._has_room(len(data)):
+                _write(self.descriptor, data)
+
+    def _has_room(self, size: int) -> bool:
+        if not self._is_full:
+            if os.fstat(self.descriptor).st_size + size <= self._limit:
+                return True
+            self._is_full = True
+            self._tell(
+                f"this log has reached its limit of {self._limit:,} bytes: what follows is dropped, the task goes on"
+            )
+        self._dropped += 1
+        self._dropped_bytes += size
+        return False
+
+    def tell_dropped(self) -> None:
+        """Say at the end how much there was no room for, if any."""
+        if self._dropped:
+            self._tell(f"{self._dropped:,} lines ({self._dropped_bytes:,} bytes) were dropped")
+
+    def _tell(self, event: str) -> None:
+        with contextlib.suppress(OSError):
+            _write(self.descriptor, _line(event, moment=datetime.now(UTC), level="warning", logger="tidegate.log"))
+
+
+def _line(event: str, *, moment: datetime, level: str, logger: str) -> bytes:
+    line = {"timestamp": moment.isoformat(), "level": level, "logger": logger, "event": event}
+    # ASCII only: lone surrogates of undecodable text then pass as well.
+    return (json.dumps(line) + "\n").encode("ascii")
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 class _Printed(io.TextIOBase):
@@ -107,10 +143,11 @@ class _Printed(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def task_log(path: str | Path, *, capture_descriptors: bool = True) -> Iterator[None]:
+def task_log(path: str | Path, *, capture_descriptors: bool = True, limit: int = 0) -> Iterator[None]:
     """Log everything in this block to ``path``, which is made with its folders and appended to.
 
     Root logger, ``print`` and, with ``capture_descriptors``, file descriptors 1 and 2. An empty path changes nothing.
+    ``limit`` is the largest size in bytes (0: none); what is written straight to a descriptor is not held back by it.
     """
     if not str(path):
         yield
@@ -121,7 +158,9 @@ def task_log(path: str | Path, *, capture_descriptors: bool = True) -> Iterator[
         undo.callback(os.close, descriptor)
         if capture_descriptors:
             _redirect(descriptor, undo)
-        with capture_into(JsonLines(descriptor)):
+        lines = JsonLines(descriptor, limit=limit)
+        undo.callback(lines.tell_dropped)
+        with capture_into(lines):
             yield
 
 

@@ -58,11 +58,13 @@ class AssetPlan:
     links: LinkDifference
     triggers: Mapping[str, StoredTrigger]
     queues: Mapping[int, str | None]
+    acknowledging: Mapping[int, bool]
     affected: frozenset[int]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.missing or self.described or self.uses_added or self.uses_ended or self.links or self.queues)
+        uses = self.uses_added or self.uses_ended
+        return not (self.missing or self.described or uses or self.links or self.queues or self.acknowledging)
 
 
 async def plan_assets(connection: Connection, declaration: Declaration) -> AssetPlan:
@@ -89,6 +91,7 @@ async def plan_assets(connection: Connection, declaration: Declaration) -> Asset
         links=link_difference(known_links, declaration.links),
         triggers=triggers,
         queues=_requeued(declaration, triggers),
+        acknowledging=_acknowledging(declaration, triggers),
         affected=frozenset(
             {link.trigger_id for link in known_links} | {trigger.trigger_id for trigger in triggers.values()}
         ),
@@ -162,6 +165,16 @@ def _requeued(declaration: Declaration, triggers: Mapping[str, StoredTrigger]) -
         if known is not None and known.queue != link.trigger.queue:
             queues[known.trigger_id] = link.trigger.queue
     return queues
+
+
+def _acknowledging(declaration: Declaration, triggers: Mapping[str, StoredTrigger]) -> dict[int, bool]:
+    """Triggers whose class says now that its source forgets, or no longer, with what it says."""
+    changed: dict[int, bool] = {}
+    for link in declaration.links.values():
+        known = triggers.get(link.trigger.identity)
+        if known is not None and known.acknowledges != link.trigger.acknowledges:
+            changed[known.trigger_id] = link.trigger.acknowledges
+    return changed
 
 
 async def _settle_activity(connection: Connection, asset_ids: Collection[int]) -> None:
@@ -251,6 +264,7 @@ def _new_trigger(link: WantedLink, encrypt: Encrypt) -> NewTrigger:
         queue=spec.queue,
         team_name=spec.team,
         bundle_digest=link.bundle_digest if spec.in_bundle else None,
+        acknowledges=spec.acknowledges,
     )
 
 
@@ -261,6 +275,8 @@ async def _settle_triggers(connection: Connection, plan: AssetPlan, trigger_ids:
     recoded = await asset_triggers.replace_code(connection, trigger_ids, preferred=plan.declaration.bundle_digest)
     if recoded:
         await asset_triggers.release(connection, recoded, reason="its code changed")
+    for trigger_id, acknowledges in plan.acknowledging.items():
+        await asset_triggers.set_acknowledges(connection, trigger_id, acknowledges=acknowledges)
     for trigger_id, queue in plan.queues.items():
         await asset_triggers.set_queue(connection, trigger_id, queue=queue)
     if plan.queues:

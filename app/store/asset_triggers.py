@@ -33,6 +33,7 @@ class StoredTrigger:
 
     trigger_id: int
     queue: str | None
+    acknowledges: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +46,17 @@ class NewTrigger:
     queue: str | None
     team_name: str | None
     bundle_digest: str | None
+    acknowledges: bool = False
 
 
 async def read_by_identity(connection: AsyncConnection, identities: Collection[str]) -> dict[str, StoredTrigger]:
     """The triggers of watchers that exist, by identity."""
-    statement = select(trigger.c.identity, trigger.c.id, trigger.c.queue).where(
+    statement = select(trigger.c.identity, trigger.c.id, trigger.c.queue, trigger.c.acknowledges).where(
         trigger.c.kind == "asset", among(trigger.c.identity, identities)
     )
     return {
-        row.identity: StoredTrigger(trigger_id=row.id, queue=row.queue) for row in await connection.execute(statement)
+        row.identity: StoredTrigger(trigger_id=row.id, queue=row.queue, acknowledges=row.acknowledges)
+        for row in await connection.execute(statement)
     }
 
 
@@ -74,6 +77,7 @@ async def insert_triggers(connection: AsyncConnection, triggers: Sequence[NewTri
             "queue": new.queue,
             "team_name": new.team_name,
             "bundle_digest": new.bundle_digest,
+            "acknowledges": new.acknowledges,
             "wanted": False,
             "status": TriggerStatus.UNASSIGNED,
         }
@@ -146,6 +150,11 @@ async def release(connection: AsyncConnection, trigger_ids: Collection[int], *, 
 async def set_queue(connection: AsyncConnection, trigger_id: int, *, queue: str | None) -> None:
     """Let a trigger run on another queue."""
     await connection.execute(update(trigger).where(trigger.c.id == trigger_id).values(queue=queue))
+
+
+async def set_acknowledges(connection: AsyncConnection, trigger_id: int, *, acknowledges: bool) -> None:
+    """Note whether a trigger's source forgets what was acknowledged: its code says so now."""
+    await connection.execute(update(trigger).where(trigger.c.id == trigger_id).values(acknowledges=acknowledges))
 
 
 async def replace_code(connection: AsyncConnection, trigger_ids: Collection[int], *, preferred: str) -> list[int]:

@@ -36,9 +36,6 @@ WHERE {_VACANT}
 RETURNING term
 """  # noqa: S608 - of fixed parts
 
-#: Whether a term ($1: role, $2: owner, $3: number) is still the current one.
-IN_TERM = "EXISTS (SELECT FROM leadership WHERE role = $1::text AND owner_id = $2::bigint AND term = $3::bigint)"
-
 
 async def renew(hot: HotConnection, *, term: Term) -> bool:
     """Renew a term; False: somebody else has the role, or the holder's process is on record as ended."""
@@ -60,3 +57,14 @@ async def take_over(hot: HotConnection, *, role: str, owner_id: int, lease: floa
     """Take a role that nobody has, or whose holder is gone; None: somebody has it. ``lease`` is in seconds."""
     number = await hot.fetchval(_TAKE, lease, JOB_LOCK_SPACE, role, owner_id)
     return None if number is None else Term(role=role, owner_id=owner_id, number=number)
+
+
+async def is_current(hot: HotConnection, *, term: Term) -> bool:
+    """Whether a term still lasts."""
+    found: bool = await hot.fetchval(
+        "SELECT EXISTS (SELECT FROM leadership WHERE role = $1::text AND owner_id = $2::bigint AND term = $3::bigint)",
+        term.role,
+        term.owner_id,
+        term.number,
+    )
+    return found

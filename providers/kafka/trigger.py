@@ -34,6 +34,7 @@ class KafkaTrigger(BaseEventTrigger):
     Transactional messages count once committed. See :func:`providers.kafka.records.event_of` for the payload.
     """
 
+    acknowledges = True
     public_kwargs: ClassVar[frozenset[str]] = frozenset(
         {
             "auto_offset_reset",

@@ -27,6 +27,7 @@ class MemoryTrigger(BaseEventTrigger):
     :func:`watchers.bodies.decode_body` gives them; key is the message's id, source ``memory:<queue>``.
     """
 
+    acknowledges = True
     public_kwargs: ClassVar[frozenset[str]] = frozenset({"queue_name", "socket"})
 
     def __init__(

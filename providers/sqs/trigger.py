@@ -46,6 +46,7 @@ class SqsTrigger(BaseEventTrigger):
     task, which takes one event, a single message is received.
     """
 
+    acknowledges = True
     public_kwargs: ClassVar[frozenset[str]] = frozenset(
         {"sqs_queue", "region_name", "endpoint_url", "connection_id", "aws_conn_id"}
     )

@@ -105,3 +105,27 @@ def test_warnings_are_logged(path: Path) -> None:
         with task_log(path):
             warnings.warn("careful", stacklevel=1)
     assert "careful" in lines(path)[0]["event"]
+
+
+def test_a_log_ends_at_its_limit_and_says_what_is_missing(path: Path) -> None:
+    limit = 5_000
+    with task_log(path, limit=limit):
+        for number in range(100):
+            print(f"line {number} of many")
+        logging.getLogger("x").error("y" * 10_000)
+        print("short")
+    found = lines(path)
+    told = [line for line in found if line["logger"] == "tidegate.log"]
+    assert [line["level"] for line in told] == ["warning", "warning"]
+    assert "limit of 5,000 bytes" in told[0]["event"]
+    kept = [line["event"] for line in found if line["logger"] == "task.stdout"]
+    assert kept == [f"line {number} of many" for number in range(len(kept))]
+    assert told[1] is found[-1]
+    assert f"{102 - len(kept)} lines" in told[1]["event"]
+    assert path.stat().st_size <= limit + 1_000
+
+
+def test_a_log_within_its_limit_says_nothing_of_it(path: Path) -> None:
+    with task_log(path, limit=5_000):
+        print("x")
+    assert [line["event"] for line in lines(path)] == ["x"]

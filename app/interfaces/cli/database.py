@@ -1,4 +1,4 @@
-"""`tidegate db`: the schema."""
+"""`tidegate db`: the schema, and removing what is old."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 
 import typer
 
+from app.interfaces.cli import cleaning
 from app.interfaces.cli.context import database_url
 
-commands = typer.Typer(help="The database's schema.", no_args_is_help=True)
+commands = typer.Typer(help="The database's schema, and removing what is old.", no_args_is_help=True)
+commands.command("clean")(cleaning.clean)
 
 
 @commands.command("migrate")

@@ -97,7 +97,7 @@ def _run(
     from app.sdk.loader import load_pipeline
     from watchers.known_secrets import mask_known
 
-    with execution.task_log(order.log_path):
+    with execution.task_log(order.log_path, limit=order.log_limit):
         try:
             if loaded is None:
                 assert root is not None

@@ -21,6 +21,7 @@ from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.batching import Batcher
 from app.processes.executor import messages
 from app.processes.executor.attempt import Attempt, Lost
+from app.processes.executor.log_cutter import LOOK_INTERVAL, LogCutter
 from app.processes.executor.parents import ParentGone, PipelineUnusable, WarmParent, WarmParents
 from app.processes.executor.prewarming import Prewarmer
 from app.services import bundles, inlets, tasks
@@ -83,6 +84,7 @@ class LocalExecutor:
                 caring = [
                     group.create_task(self._evict_for_ever(), name="evict-warm-parents"),
                     group.create_task(self._prewarmer.run_for_ever(), name="prewarm"),
+                    group.create_task(self._cut_logs_for_ever(), name="cut-logs"),
                 ]
                 await self._claim_until(stop, group)
                 for each in caring:
@@ -125,7 +127,8 @@ class LocalExecutor:
             await asyncio.sleep(0.2)
             return ()
         self._trouble.recovered("claim", "tasks are claimed again")
-        return [msgspec.structs.replace(order, log_path=self._log_path(order)) for order in claimed]
+        limit = self._settings.task_log_max_bytes
+        return [msgspec.structs.replace(order, log_path=self._log_path(order), log_limit=limit) for order in claimed]
 
     async def _return_unknown_claims(self) -> None:
         """A claim may have been committed although its answer was lost: nobody would ever start those attempts."""
@@ -224,6 +227,12 @@ class LocalExecutor:
         while True:
             await asyncio.sleep(EVICTION_INTERVAL)
             await self._parents.evict_idle()
+
+    async def _cut_logs_for_ever(self) -> None:
+        cutter = LogCutter(limit=self._settings.task_log_max_bytes)
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL)
+            await cutter.look({attempt.order.log_path for attempt in self._running.values()})
 
     async def _end_running(self) -> None:
         """End what runs: its tries are lost and retried by rule. Claims that never started go back unharmed."""

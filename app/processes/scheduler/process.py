@@ -7,6 +7,7 @@ import asyncio
 from app.kernel.clock import SystemClock
 from app.kernel.errors import TidegateError
 from app.processes.executor.local import LocalExecutor
+from app.processes.home_retention import HomeKeeper
 from app.processes.host import Host
 from app.processes.scheduler.scheduler import TOPICS, Scheduler
 from app.store.wakeups import Listener
@@ -27,6 +28,7 @@ async def serve(host: Host) -> None:
     async with (
         Listener.open(host.database, host.notifier, TOPICS) as planning,
         Listener.open(host.database, host.notifier, ["tasks", "dags"]) as executing,
+        HomeKeeper.keeping(host.database, host.settings),
         asyncio.TaskGroup() as group,
     ):
         scheduler = Scheduler(

@@ -10,6 +10,7 @@ from typing import Protocol
 from app.kernel.clock import Clock
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.retention import RetentionKeeper
 from app.processes.scheduler.housekeeping import Housekeeper
 from app.processes.scheduler.planning import Planner
 from app.store.database import Database
@@ -57,6 +58,9 @@ class Scheduler:
         self._job = job
         self._planner = Planner(database=database, notifier=notifier, clock=clock)
         self._housekeeper = Housekeeper(database=database, notifier=notifier, settings=settings, job_id=job.id)
+        self._retention = RetentionKeeper(
+            database=database, settings=settings, clock=clock, term=lambda: self._housekeeper.term
+        )
         self._trouble = LimitedLog(_log, monotonic=clock.monotonic)
         self._look_at = self._fallback_at = clock.monotonic()
 
@@ -66,6 +70,7 @@ class Scheduler:
             loops = [
                 group.create_task(self._for_ever("planning", self._plan), name="scheduler:planning"),
                 group.create_task(self._for_ever("housekeeping", self._keep_house), name="scheduler:housekeeping"),
+                group.create_task(self._for_ever("retention", self._remove_old), name="scheduler:retention"),
             ]
             await stop.wait()
             for loop in loops:
@@ -115,3 +120,7 @@ class Scheduler:
     async def _keep_house(self) -> None:
         await self._housekeeper.run_once()
         await self._clock.sleep(FALLBACK)
+
+    async def _remove_old(self) -> None:
+        await self._clock.sleep(FALLBACK)
+        await self._retention.run_once()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from app.kernel.settings import Settings
 from app.kernel.telemetry import get_logger
 from app.processes.endings import end_at_latest
+from app.processes.home_retention import HomeKeeper
 from app.processes.host import connect_patiently
 from app.processes.triggerer.triggerer import Triggerer
 from app.services.deployments import deployment_name
@@ -57,5 +58,6 @@ async def serve(
             team_name=team_name,
         )
         _log.info("started", action="started", job_type="triggerer")
-        await triggerer.run(stop, hurry=hurry)
+        async with HomeKeeper.keeping(database, settings):
+            await triggerer.run(stop, hurry=hurry)
     _log.info("stopped", action="stopped", job_type="triggerer")
