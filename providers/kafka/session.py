@@ -75,10 +75,15 @@ class Session:
             max_partition_fetch_bytes=1 << 20,
             metadata_max_age_ms=30_000,
             **client_options(self._settings),
+            **self._consumer_options(),
         )
         with translated("connecting"):
             await unbroken(self._consumer.start())
         self._watch_task = asyncio.create_task(self._watch(), name="kafka metadata")
+
+    def _consumer_options(self) -> dict[str, Any]:
+        """More options of the client that fetches."""
+        return {}
 
     async def close(self, *, flush: bool) -> None:
         """End tasks and connections in bounded time. ``flush``: first write the copy of what is stored."""
@@ -126,7 +131,7 @@ class Session:
             batch = await self._adopt_view()
             if batch is not None:
                 return batch
-        self._assign_wanted()
+        await self._assign_wanted()
         if not self._fetched:
             await self._fetch()
         if self._fetched:
@@ -135,7 +140,7 @@ class Session:
         self._check_answers()
         return await self._skipped_ahead()
 
-    def stored(self, batch: Batch) -> None:
+    async def stored(self, batch: Batch) -> None:
         """``batch`` is committed: let the group's copy follow."""
         self._resume_clocks()
         if self._copy is not None:
@@ -202,7 +207,7 @@ class Session:
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
-    def _assign_wanted(self) -> None:
+    async def _assign_wanted(self) -> None:
         if self._wanted == self._assigned:
             return
         self._fetched.clear()
@@ -219,6 +224,9 @@ class Session:
         if not self._assigned:
             await asyncio.sleep(TICK_SECONDS / 4)
             return
+        await self._fetch_some()
+
+    async def _fetch_some(self) -> None:
         try:
             with translated("fetching"):
                 try:

@@ -17,6 +17,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _RESETS = ("earliest", "latest")
+_ASSIGNMENTS = ("lease", "group")
 
 
 #: Spellings of options in the field's connections.
@@ -43,6 +44,11 @@ class KafkaSettings:
     ``group_id`` is where copies of the positions are committed for lag tools; ``None`` derives one from the name of
     this deployment and the source.
 
+    ``assignment`` says who decides what is read. ``lease``: all partitions are this trigger's, under the lease of its
+    triggerer, from the positions stored with the events. ``group``: the partitions that the broker gives to this member
+    of the group ``group_id``, from the group's committed offsets; a member that dies without a word keeps its
+    partitions for ``session_timeout`` seconds.
+
     ``batch_size`` is the most messages stored in one transaction. ``request_timeout`` is the deadline of every call to
     a broker, in seconds; ``metadata_refresh`` the time between looks for new topics and partitions, in seconds.
 
@@ -66,6 +72,8 @@ class KafkaSettings:
     batch_size: int = 500
     request_timeout: float = 10.0
     metadata_refresh: float = 5.0
+    assignment: str = "lease"
+    session_timeout: float = 10.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "topics", _texts("topics", self.topics))
@@ -91,6 +99,7 @@ class KafkaSettings:
             ("security_protocol", _SECURITY_PROTOCOLS),
             ("sasl_mechanism", _SASL_MECHANISMS),
             ("auto_offset_reset", _RESETS),
+            ("assignment", _ASSIGNMENTS),
         ):
             if getattr(self, name) not in allowed:
                 raise WatcherDeclarationError(f"kafka: {name} must be one of {', '.join(allowed)}")
@@ -102,6 +111,7 @@ class KafkaSettings:
             ("batch_size", 1, 10_000),
             ("request_timeout", 0.5, 300.0),
             ("metadata_refresh", 0.5, 30.0),
+            ("session_timeout", 6.0, 300.0),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not smallest <= value <= largest:
@@ -183,6 +193,14 @@ def _given(settings: KafkaSettings) -> dict[str, Any]:
     return {f.name: getattr(settings, f.name) for f in fields(settings) if getattr(settings, f.name) != f.default}
 
 
+_NUMBERS: dict[str, type] = {
+    "batch_size": int,
+    "request_timeout": float,
+    "metadata_refresh": float,
+    "session_timeout": float,
+}
+
+
 def _typed(option: str, value: Any) -> Any:
     """Options of a connection written as a URI are texts."""
     if not isinstance(value, str):
@@ -190,7 +208,7 @@ def _typed(option: str, value: Any) -> Any:
     if option == "ssl_check_hostname":
         return value.strip().lower() not in ("", "0", "false", "no", "off")
     try:
-        return {"batch_size": int, "request_timeout": float, "metadata_refresh": float}.get(option, str)(value)
+        return _NUMBERS.get(option, str)(value)
     except ValueError:
         raise WatcherDeclarationError(f"kafka: the connection's option {option} must be a number") from None
 

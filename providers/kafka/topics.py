@@ -92,6 +92,16 @@ class Topics:
                 items.append(PositionUpdate(source=known.source, lanes=known.lanes()))
         return Plan(wanted=frozenset(offsets), batch=Batch(items=items, offsets=offsets), restarted=restarted)
 
+    def note_sources(self, view: ClusterView) -> None:
+        """Learn what names the topics' messages; positions are somebody else's."""
+        for topic in self._settings.topics:
+            self._positions.of(topic, source=self._source(view, topic))
+
+    @staticmethod
+    def is_gone(error: Exception) -> bool:
+        """Whether a topic of which the cluster says this cannot be read any more."""
+        return isinstance(error, _GONE)
+
     def _source(self, view: ClusterView, topic: str) -> str:
         """Names broker and topic: ``kafka:<cluster id>:<topic>``. A cluster that tells no id is named by the digest of
         its bootstrap addresses, which are sorted."""

@@ -30,13 +30,16 @@ class KafkaTrigger(BaseEventTrigger):
     (for SASL), and any of this trigger's options in its extra values.
 
     All partitions are read, assigned and not subscribed to, from the positions stored with the events. Committed
-    offsets of ``group_id`` are a copy that follows the store. Messages of one partition become events in their order.
-    Transactional messages count once committed. See :func:`providers.kafka.records.event_of` for the payload.
+    offsets of ``group_id`` are a copy that follows the store. With ``assignment="group"`` the partitions are shared
+    with the group's other members, and its committed offsets, which follow the store as well, are the positions.
+    Messages of one partition become events in their order. Transactional messages count once committed. See
+    :func:`providers.kafka.records.event_of` for the payload.
     """
 
     acknowledges = True
     public_kwargs: ClassVar[frozenset[str]] = frozenset(
         {
+            "assignment",
             "auto_offset_reset",
             "batch_size",
             "bootstrap_servers",
@@ -46,6 +49,7 @@ class KafkaTrigger(BaseEventTrigger):
             "request_timeout",
             "sasl_mechanism",
             "security_protocol",
+            "session_timeout",
             "ssl_cafile",
             "ssl_certfile",
             "ssl_check_hostname",
@@ -84,7 +88,7 @@ class KafkaTrigger(BaseEventTrigger):
                     batch = await session.next_batch()
                     if batch is not None:
                         yield batch.items
-                        session.stored(batch)
+                        await session.stored(batch)
                     if session.healthy:
                         self._heal()
                     elif session.trouble is not None and session.trouble is not reported:
@@ -105,10 +109,17 @@ class KafkaTrigger(BaseEventTrigger):
 
     async def _open(self, positions: Positions) -> Session | None:
         """A connected session; ``None``, having told why, if there is none to be had."""
+        from providers.kafka.group_session import GroupSession
         from providers.kafka.session import Session
 
         try:
-            session = Session(self._resolved_settings(), positions=positions, log=self.log)
+            settings = self._resolved_settings()
+            shared = settings.assignment == "group"
+            session = (
+                GroupSession(settings, positions=Positions({}), log=self.log)
+                if shared
+                else Session(settings, positions=positions, log=self.log)
+            )
             try:
                 await session.open()
             except BaseException:

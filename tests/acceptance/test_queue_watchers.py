@@ -15,6 +15,7 @@ from tests.acceptance.conftest import Deploy
 from tests.acceptance.deployment import Client, Deployment
 from tests.acceptance.test_queues import sqs_environment
 from tests.services.moto import REGION, SqsAdministration
+from tests.services.proxy import HttpProxy
 
 pytestmark = [pytest.mark.sqs, pytest.mark.timeout(300)]
 
@@ -30,6 +31,8 @@ SHARED = [f"shared_{letter}" for letter in "abcde"]
 #: Names of which one is the beginning of another.
 ROUTED = ["q1", "q10", "q1-a", "q1-a-b", "q"]
 BODIES = ["null", '""', "0", "false", "{}", "[]", "  ", '{"a": 1}', "end"]
+#: How long requests are counted beyond the time that the messages take.
+IDLE_SECONDS = 15.0
 VALUES: list[Any] = [None, "", 0, False, {}, [], "  ", {"a": 1}, "end"]
 
 
@@ -72,6 +75,65 @@ async def test_watchers_share_route_and_pause(
     for url in urls.values():
         await sqs_administration.wait_for_counts(url, total=0)
         await sqs_administration.delete_queue(url)
+
+
+async def test_five_assets_on_a_queue_cost_what_one_costs(
+    deploy: Deploy, pipelines: Path, sqs_administration: SqsAdministration
+) -> None:
+    """Twenty messages to a queue that five assets watch, and twenty to one that a single asset watches: the requests
+    that either receives are counted between deployment and server, over the same time."""
+    prefix = uuid4().hex[:6]
+    names = {"one": f"one-{prefix}", "five": f"five-{prefix}"}
+    urls = {name: await sqs_administration.create_queue(queue) for name, queue in names.items()}
+    shared = dict.fromkeys(SHARED, names["five"])
+    _write(pipelines / "queues.py", {"single": names["one"], **shared})
+    port = int(sqs_administration.endpoint.rpartition(":")[2])
+    async with HttpProxy(("127.0.0.1", port)) as proxy:
+        environment = sqs_environment(sqs_administration) | {"AWS_ENDPOINT_URL": proxy.url}
+        there = await asyncio.to_thread(deploy, pipelines, **environment)
+        await asyncio.to_thread(there.wait_for_dags, ["single", *SHARED])
+        await _polled(proxy, urls)
+        began = {name: _receives(proxy, url) for name, url in urls.items()}
+        for number in range(20):
+            for url in urls.values():
+                await sqs_administration.send(url, [str(number)])
+        for asset in ("single", *SHARED):
+            assert Counter(await _values(there, asset, 20)) == Counter(range(20))
+        await asyncio.sleep(IDLE_SECONDS)
+        calls = {name: _receives(proxy, url) - began[name] for name, url in urls.items()}
+        print(f"\nreceive calls: {calls['five']} for five assets, {calls['one']} for one")
+        assert calls["five"] <= 1.5 * calls["one"] + 2
+
+        del shared["shared_d"]
+        _write(pipelines / "queues.py", {"single": names["one"], **shared})
+        await asyncio.to_thread(
+            there.wait_for, lambda: not _triggers(there, ["shared_d"]), "the end of the watcher", timeout=90
+        )
+        await sqs_administration.send(urls["five"], ["later"])
+        for asset in shared:
+            assert (await _values(there, asset, 21))[-1] == "later"
+        for url in urls.values():
+            await sqs_administration.wait_for_counts(url, total=0)
+        await asyncio.to_thread(there.stop)
+    for url in urls.values():
+        await sqs_administration.delete_queue(url)
+
+
+def _receives(proxy: HttpProxy, url: str) -> int:
+    """Requests for messages of a queue so far."""
+    name = url.rpartition("/")[2]
+    asked = [
+        json.loads(request.body)
+        for request in proxy.requests
+        if request.headers.get("x-amz-target") == "AmazonSQS.ReceiveMessage"
+    ]
+    return sum(request["QueueUrl"].rpartition("/")[2] == name for request in asked)
+
+
+async def _polled(proxy: HttpProxy, urls: dict[str, str]) -> None:
+    async with asyncio.timeout(60):
+        while not all(_receives(proxy, url) for url in urls.values()):
+            await asyncio.sleep(0.1)
 
 
 async def _pause_and_unpause(there: Deployment, sqs: SqsAdministration, url: str) -> None:

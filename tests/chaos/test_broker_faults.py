@@ -75,6 +75,8 @@ class Flow:
 
     send: Callable[[str], Awaitable[None]]
     prefix: str
+    #: Seconds between two messages. A deep queue makes the SQS server of the tests slow.
+    pause: float
     count: Callable[[], Awaitable[int]] | None = None
     sent: list[str] = field(default_factory=list)
     is_over: bool = False
@@ -88,7 +90,7 @@ class Flow:
                 await asyncio.sleep(0.2)
                 continue
             self.sent.append(message)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(self.pause)
 
 
 @dataclass(kw_only=True)
@@ -212,8 +214,10 @@ async def scene(
             return sum((await client.end_offsets(topic)).values())
 
         flows = {
-            "kafka": Flow(send=lambda message: client.send(topic, [message.encode()]), prefix="k", count=ends),
-            "sqs": Flow(send=lambda message: _sent(sqs, url, message), prefix="s"),
+            "kafka": Flow(
+                send=lambda message: client.send(topic, [message.encode()]), prefix="k", pause=0.1, count=ends
+            ),
+            "sqs": Flow(send=lambda message: _sent(sqs, url, message), prefix="s", pause=1.5),
         }
         found = Scene(there=there, kafka=kafka_proxy, sqs=sqs_proxy, flows=flows, url=url, administration=sqs)
         await found.ask(there.wait_for_dags, ["kafka", "sqs", "ticker"])

@@ -25,11 +25,13 @@ HARNESSES = {
     "memory": ("tests.contracts.harness_memory", "MemoryHarness", "memory_broker"),
     "sqs": ("tests.contracts.harness_sqs", "SqsHarness", "moto_server"),
     "kafka": ("tests.contracts.harness_kafka", "KafkaHarness", "kafka_service"),
+    "kafka-group": ("tests.contracts.harness_kafka", "KafkaGroupHarness", "kafka_service"),
 }
 
 
 def _present() -> list[Any]:
-    marks = {"sqs": [pytest.mark.sqs], "kafka": [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]}
+    kafka = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
+    marks = {"sqs": [pytest.mark.sqs], "kafka": kafka, "kafka-group": kafka}
     return [
         pytest.param(name, marks=marks.get(name, []))
         for name, (module, _, _) in HARNESSES.items()

@@ -33,6 +33,7 @@ class KafkaHarness:
     binary_bodies: ClassVar[bool] = True
     empty_bodies: ClassVar[bool] = True
     takes_one_for_a_task: ClassVar[bool] = True
+    options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, broker: KafkaService) -> None:
         self._bootstrap = broker.bootstrap
@@ -67,7 +68,8 @@ class KafkaHarness:
 
     def new_trigger(self, **options: Any) -> BaseEventTrigger:
         quick = {"request_timeout": 2.0, "metadata_refresh": 1.0, "group_id": self._group}
-        trigger = KafkaTrigger(topics=[self._topic], connection_id=CONNECTION, **{**quick, **options})
+        more = {**quick, **self.options, **options}
+        trigger = KafkaTrigger(topics=[self._topic], connection_id=CONNECTION, **more)
         return KafkaTrigger(**trigger.serialize()[1])
 
     async def break_connection(self, how: Break) -> None:
@@ -81,3 +83,10 @@ class KafkaHarness:
 
     def body(self, event: TriggerEvent) -> tuple[Any, str]:
         return event.payload["value"], event.payload["encoding"]
+
+
+class KafkaGroupHarness(KafkaHarness):
+    """The same with partitions shared by the group's protocol: committed offsets are the positions."""
+
+    name: ClassVar[str] = "kafka-group"
+    options: ClassVar[dict[str, Any]] = {"assignment": "group", "session_timeout": 6.0}

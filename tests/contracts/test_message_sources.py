@@ -11,6 +11,7 @@ import pytest
 
 from tests.contracts.harness import Break, SourceHarness
 from tests.contracts.ledger import Driver, Ledger, driving, eventually
+from tests.contracts.takeover import measure_take_over
 from watchers.errors import SourceError
 from watchers.triggers import TriggerEvent
 
@@ -349,3 +350,11 @@ async def _equal(ask: Callable[[], Awaitable[int | None]], wanted: int) -> bool:
 async def _between(ask: Callable[[], Awaitable[int | None]], low: int, high: int) -> bool:
     found = await ask()
     return found is not None and low <= found <= high
+
+
+async def test_a_killed_owner_costs_no_more_than_is_said(source: SourceHarness) -> None:
+    """New messages do not wait for those in flight, which come again within the visibility or session time."""
+    found = await measure_take_over(source)
+    print(f"\n{source.name}: {found}")
+    assert found.new_message < 30
+    assert found.in_flight < 45
