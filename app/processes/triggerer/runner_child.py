@@ -35,11 +35,13 @@ from app.processes.triggerer.messages import (
     SourceState,
     Start,
     Stop,
+    Warm,
     Yielded,
 )
 from app.processes.triggerer.runner_child_attribution import Attribution
 from app.processes.triggerer.runner_child_hosting import Hosted
 from app.processes.triggerer.runner_child_logs import Masker, Outbox, install
+from app.processes.triggerer.runner_child_warming import import_ahead
 from app.processes.triggerer.slot import Slot
 from watchers.triggers import BaseTrigger
 
@@ -64,6 +66,7 @@ class RunnerChild:
         self._hosted: dict[int, Hosted] = {}
         self._loaded: set[str] = set()
         self._sequence = 0
+        self._warming: set[asyncio.Task[None]] = set()
         self._lease_until = time.monotonic() + settings.lease_seconds
 
     async def run(self) -> None:
@@ -126,6 +129,10 @@ class RunnerChild:
                 hosted = self._hosted.get(received.trigger_id)
                 if hosted is not None:
                     hosted.handle(received)
+            case Warm():
+                warming = asyncio.create_task(asyncio.to_thread(import_ahead, received.classpaths), name="warming")
+                self._warming.add(warming)
+                warming.add_done_callback(self._warming.discard)
             case _:
                 assert_never(received)
 
