@@ -61,7 +61,16 @@ async def test_a_watcher_survives_every_end(make_fleet: MakeFleet, tmp_path: Pat
             for source in recording.sources.values()
         ]
         deaths: dict[int, float] = {}
-        ways = [_runner_alone, _runner_then_parent, _two_at_once, _while_starting, _all, _sessions, _just_taken_over]
+        ways = [
+            _runner_alone,
+            _runner_then_parent,
+            _two_at_once,
+            _while_starting,
+            _all,
+            _sessions,
+            _just_taken_over,
+            _while_it_shares,
+        ]
         for way in ways:
             await ledger.until_stored("watched1", await flows[0].send_one())
             fleet.note(f"--- {way.__name__}")
@@ -141,6 +150,20 @@ async def _just_taken_over(fleet: Fleet, deaths: dict[int, float]) -> float:
     first.kill()
     second = await fleet.owner("watched1", but=[first])
     return second.kill()
+
+
+async def _while_it_shares(fleet: Fleet, deaths: dict[int, float]) -> float:
+    """The only one that is left is killed while it hands one of its watchers to another that came up."""
+    last, *others = fleet.of_kind("triggerer")
+    for node in others:
+        node.kill()
+    for watcher in ("watched1", "watched2"):
+        await fleet.owner(watcher, but=others)
+    armed = fleet.points.arm(CrashPoint.RELEASE_UNCOMMITTED, victim=last.pid)
+    others[0].start()
+    fired = await armed.wait(within=90)
+    last.reap()
+    return fired.at
 
 
 async def test_a_triggerer_is_cut_off_from_the_database(
