@@ -43,7 +43,7 @@ async def sources(
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(3, id="short", marks=pytest.mark.timeout(300)),
+        pytest.param(2, id="short", marks=pytest.mark.timeout(300)),
         pytest.param(KILLS, id="long", marks=[pytest.mark.chaos, pytest.mark.timeout(1800)]),
     ],
 )
