@@ -127,6 +127,8 @@ class BaseTrigger:
 
     #: Names of kwargs whose values may be shown in errors and logs; all other texts are masked.
     public_kwargs: ClassVar[frozenset[str]] = frozenset()
+    #: Modules that ``run()`` imports: a process that may be given such a trigger imports them ahead.
+    runs_with: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def serialize(self) -> tuple[str, dict[str, Any]]:

@@ -211,6 +211,12 @@ async def release_all(database: Database, notifier: Notifier, *, owner_id: int) 
     return released
 
 
+async def installed_classes(database: Database) -> frozenset[str]:
+    """Import paths of the installed classes of all wanted triggers, whoever runs them."""
+    async with database.glance() as hot:
+        return frozenset(await statements.installed_classes(hot))
+
+
 async def saturated(database: Database, *, trigger_ids: Sequence[int], limit: int) -> set[int]:
     """Triggers that must wait, because a consumer has ``limit`` or more events waiting for a run."""
     if not trigger_ids:

@@ -28,6 +28,8 @@ COMMAND_TIMEOUT = 60.0
 ATTEMPTS_ON_CONFLICT = 10
 OLDEST_SERVER = 150000
 
+#: Longest that what a pipeline file declares may be worked on between two statements of its transaction.
+_IDLE_IN_DECLARATIONS = "60s"
 _SESSION = {
     # Death of a client inside a long statement is noticed within this time, so that its session locks are freed.
     "client_connection_check_interval": "250ms",
@@ -89,9 +91,11 @@ class Database:
         """
         session = {**_SESSION, "application_name": application_name}
 
+        patient = {**session, "idle_in_transaction_session_timeout": _IDLE_IN_DECLARATIONS}
+
         async def open_connection(*_: Any, **__: Any) -> asyncpg.Connection[Any]:
             return await asyncpg.connect(
-                dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=session
+                dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, server_settings=patient
             )
 
         try:

@@ -211,6 +211,12 @@ async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Ta
     return {(row[0], row[1]) for row in rows}
 
 
+async def installed_classes(hot: HotConnection) -> list[str]:
+    """Import paths of the classes of wanted triggers that need no pipeline's code."""
+    rows = await hot.fetch("SELECT DISTINCT classpath FROM trigger WHERE wanted AND bundle_digest IS NULL")
+    return [row[0] for row in rows]
+
+
 async def saturated_triggers(hot: HotConnection, *, trigger_ids: Sequence[int], limit: int) -> set[int]:
     """Those with a consumer (active, not paused) that has at least ``limit`` events waiting for a run.
 

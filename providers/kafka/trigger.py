@@ -58,6 +58,8 @@ class KafkaTrigger(BaseEventTrigger):
         }
     )
 
+    runs_with: ClassVar[tuple[str, ...]] = ("providers.kafka.session", "providers.kafka.vendor_logs")
+
     def __init__(self, *, topics: Sequence[str] = (), bootstrap_servers: Sequence[str] = (), **options: Any) -> None:
         self.settings = KafkaSettings(
             topics=tuple(topics) if not isinstance(topics, str) else topics,  # type: ignore[arg-type]

@@ -51,6 +51,8 @@ class SqsTrigger(BaseEventTrigger):
         {"sqs_queue", "region_name", "endpoint_url", "connection_id", "aws_conn_id"}
     )
 
+    runs_with: ClassVar[tuple[str, ...]] = ("providers.sqs.client", "providers.sqs.intake", "providers.sqs.queue")
+
     def __init__(
         self,
         sqs_queue: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from dataclasses import dataclass, field
 from random import Random
 
@@ -41,8 +42,9 @@ class Death:
 
 @dataclass(slots=True, kw_only=True)
 class Times:
-    """Seconds from deaths: to the next new message stored, and to those in flight."""
+    """Seconds from deaths: to a new owner, to the next new message stored, and to those in flight."""
 
+    owned: list[float] = field(default_factory=list)
     new: list[float] = field(default_factory=list)
     in_flight: list[float] = field(default_factory=list)
 
@@ -93,7 +95,23 @@ class Killer:
         await flow.send_one()
         new = await ledger.first_stored(kind, sent_after=death.at, within=90) - death.at
         times.new.append(new)
-        self._fleet.note(f"{kind}: a new message is stored after {new:.2f} s; in flight: {len(in_flight)}")
+        owned = await self._owned_again(kind) - death.at
+        times.owned.append(owned)
+        self._fleet.note(
+            f"{kind}: owned again after {owned:.2f} s, a new message after {new:.2f} s; in flight: {len(in_flight)}"
+        )
+
+    async def _owned_again(self, watcher: str) -> float:
+        """When the watcher's trigger was last claimed, by ``time.monotonic()``."""
+        ago = await self._fleet.value(
+            """
+            SELECT extract(epoch FROM clock_timestamp() - max(s.at))::float8
+            FROM state_change s JOIN asset_watcher w ON w.trigger_id = s.subject_id
+            WHERE s.subject = 'trigger' AND s.to_state = 'running' AND s.from_state = 'unassigned' AND w.name = $1
+            """,
+            watcher,
+        )
+        return time.monotonic() - float(ago)
 
     def count_in_flight(self, ledger: Ledger) -> None:
         """Once everything is stored: how long that took for what was in flight at each death."""

@@ -30,6 +30,8 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
+#: Requests whose server is killed around their commit.
+KEYS = 6
 RUNNER = "app.processes.triggerer.runner_child"
 WARM_PARENT = "app.processes.executor.warm_parent"
 TASKS = """
@@ -59,8 +61,17 @@ async def test_a_watcher_survives_every_end(make_fleet: MakeFleet, tmp_path: Pat
             for source in recording.sources.values()
         ]
         deaths: dict[int, float] = {}
-        ways = [_runner_alone, _runner_then_parent, _two_at_once, _while_starting, _all, _sessions, _just_taken_over]
-        for way in ways * 2:
+        ways = [
+            _runner_alone,
+            _runner_then_parent,
+            _two_at_once,
+            _while_starting,
+            _all,
+            _sessions,
+            _just_taken_over,
+            _while_it_shares,
+        ]
+        for way in ways:
             await ledger.until_stored("watched1", await flows[0].send_one())
             fleet.note(f"--- {way.__name__}")
             at = await way(fleet, deaths)
@@ -141,6 +152,20 @@ async def _just_taken_over(fleet: Fleet, deaths: dict[int, float]) -> float:
     return second.kill()
 
 
+async def _while_it_shares(fleet: Fleet, deaths: dict[int, float]) -> float:
+    """The only one that is left is killed while it hands one of its watchers to another that came up."""
+    last, *others = fleet.of_kind("triggerer")
+    for node in others:
+        node.kill()
+    for watcher in ("watched1", "watched2"):
+        await fleet.owner(watcher, but=others)
+    armed = fleet.points.arm(CrashPoint.RELEASE_UNCOMMITTED, victim=last.pid)
+    others[0].start()
+    fired = await armed.wait(within=90)
+    last.reap()
+    return fired.at
+
+
 async def test_a_triggerer_is_cut_off_from_the_database(
     make_fleet: MakeFleet, tmp_path: Path, database_url: str, chance: Random
 ) -> None:
@@ -203,8 +228,7 @@ async def test_an_api_server_dies_before_it_answers(make_fleet: MakeFleet, chanc
         clients = [fleet.clients[one.name], fleet.clients[other.name]]
         for client in clients:
             await eventually(lambda client=client: _answers(client), 60, what="an API server")
-        deaths = 0
-        for number in range(12):
+        for number in range(KEYS):
             headers = {"Idempotency-Key": f"key {number}"}
             body = {"name": "posted", "extra": {"value": f"posted-{number}"}}
             point = chance.choice([CrashPoint.POST_UNCOMMITTED, CrashPoint.POSTED])
@@ -213,18 +237,17 @@ async def test_an_api_server_dies_before_it_answers(make_fleet: MakeFleet, chanc
                 await asyncio.to_thread(clients[0].call, "POST", "/api/v2/assets/events", body, headers=headers)
             await armed.wait()
             one.reap()
-            deaths += 1
             first = await asyncio.to_thread(clients[1].call, "POST", "/api/v2/assets/events", body, headers=headers)
             again = await asyncio.to_thread(clients[1].call, "POST", "/api/v2/assets/events", body, headers=headers)
             assert first["id"] == again["id"]
             one.start()
             await eventually(lambda: _answers(clients[0]), 60, what="the API server again")
         ledger = Ledger(fleet)
-        for number in range(12):
+        for number in range(KEYS):
             ledger.note_sent("posted", f"posted-{number}")
         await ledger.assert_each_event_once("posted")
         await ledger.assert_each_run_once("posted", "posted")
-    figures.record("hostile ends", f"API server killed around its commit {deaths} times", "one event a key")
+    figures.record("hostile ends", f"API server killed around its commit {KEYS} times", "one event a key")
 
 
 async def test_a_dag_processor_dies_in_a_file(make_fleet: MakeFleet, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from app.processes.triggerer.rebalancing import STEADY
 from tests.chaos import figures
 from tests.chaos.conftest import MakeFleet
 from tests.chaos.fleet import Fleet
@@ -19,8 +20,8 @@ from tests.chaos.ledger import Ledger
 from tests.chaos.recorded import Recording
 
 WATCHERS = 6
-#: Owners are let settle until they have not changed for so long, in seconds.
-SETTLED = 3.0
+#: Owners are let settle until they have not changed for so long, in seconds: longer than a surplus is left alone.
+SETTLED = STEADY + 3.0
 Owners = dict[int, tuple[int, int]]
 
 
@@ -48,9 +49,10 @@ async def test_one_owner_each(
         await _assert_stable(fleet, owners, seconds=stable)
         shares = sorted(sum(owner == job for owner, _ in owners.values()) for job in {o for o, _ in owners.values()})
         figures.record("1 one owner each", f"owners unchanged for {stable:g} s; watchers of each", str(shares))
-        for _ in range(handovers):
+        for number in range(handovers):
+            if number:
+                await _settled(fleet)
             await _hand_over(fleet, chance, deaths)
-            await _settled(fleet)
         for flow in flows:
             flow.pause()
         await ledger.until_all_stored()

@@ -67,7 +67,13 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The parent's lease was renewed. Without one for ``lease_seconds`` the runner closes everything and ends."""
 
 
-FromParent = Configure | Start | Stop | Rewatch | Resolved | Lease
+class Warm(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Triggers of these classes may come: import them when there is time."""
+
+    classpaths: tuple[str, ...]
+
+
+FromParent = Configure | Start | Stop | Rewatch | Resolved | Lease | Warm
 
 # --------------------------------------------------------------------------------------------- from runner to parent
 

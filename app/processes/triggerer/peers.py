@@ -51,6 +51,8 @@ class Peers:
         self._trouble.recovered("peers", "peers are watched again", action="peers_watched")
         if ended:
             await jobs.fence_dead_owners(self._database, self._notifier, self._settings, self_id=self._job_id)
+            # It may have died while it claimed: what it was about to own is free, and nobody else says so.
+            self._notifier.poke("triggers")
             _log.warning(f"triggerers ended without a word: {ended}", action="peers_died", job_ids=ended)
         elif not has_peer:
             await asyncio.sleep(_PAUSE)

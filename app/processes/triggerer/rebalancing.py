@@ -18,8 +18,9 @@ from app.services.shares import Member, Shares
 #: known who lacks it.
 HOLD_BACK = 2.0
 HOLD_BACK_FOR_NOBODY = 0.5
-#: How long a surplus must last before it is given away, in seconds.
-STEADY = 1.5
+#: How long a surplus must last before it is given away, in seconds: whoever just came up has a runner ready by then,
+#: and one that ends again soon has interrupted nobody.
+STEADY = 5.0
 #: The surplus over one's share that is left alone.
 SLACK = 0.1
 

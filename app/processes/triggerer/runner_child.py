@@ -36,12 +36,14 @@ from app.processes.triggerer.messages import (
     SourceState,
     Start,
     Stop,
+    Warm,
     Yielded,
 )
 from app.processes.triggerer.resident import resident_bytes
 from app.processes.triggerer.runner_child_attribution import Attribution
 from app.processes.triggerer.runner_child_hosting import Hosted
 from app.processes.triggerer.runner_child_logs import Masker, Outbox, install
+from app.processes.triggerer.runner_child_warming import import_ahead
 from app.processes.triggerer.slot import Slot
 from watchers.triggers import BaseTrigger
 
@@ -67,6 +69,7 @@ class RunnerChild:
         self._aging = Aging()
         self._loaded: set[str] = set()
         self._sequence = 0
+        self._warming: set[asyncio.Task[None]] = set()
         self._lease_until = time.monotonic() + settings.lease_seconds
 
     async def run(self) -> None:
@@ -136,6 +139,10 @@ class RunnerChild:
                 hosted = self._hosted.get(received.trigger_id)
                 if hosted is not None:
                     hosted.handle(received)
+            case Warm():
+                warming = asyncio.create_task(asyncio.to_thread(import_ahead, received.classpaths), name="warming")
+                self._warming.add(warming)
+                warming.add_done_callback(self._warming.discard)
             case _:
                 assert_never(received)
 

@@ -31,6 +31,7 @@ class Runners:
         self._block_warning = block_warning
         self._live: dict[RunnerKey, RunnerProcess] = {}
         self._all: dict[RunnerProcess, asyncio.Task[None]] = {}
+        self._kept: RunnerKey | None = None
         self._callbacks: tuple[OnFrame, OnOutput, OnEnd] | None = None
 
     def serve(self, *, on_frame: OnFrame, on_output: OnOutput, on_end: OnEnd) -> None:
@@ -60,6 +61,10 @@ class Runners:
             self._all[runner] = self._group.create_task(self._run(runner), name=f"runner-{key}")
         return runner
 
+    def keep(self, key: RunnerKey | None) -> None:
+        """Do not end the runner of this key although it has nothing to run."""
+        self._kept = key
+
     def announce_lease(self) -> None:
         """The lease was renewed."""
         for runner in self.live:
@@ -68,7 +73,7 @@ class Runners:
     def retire(self, is_idle: Callable[[RunnerProcess], bool]) -> None:
         """End those that have nothing to run."""
         for key, runner in list(self._live.items()):
-            if is_idle(runner):
+            if key != self._kept and is_idle(runner):
                 del self._live[key]
                 if not runner.is_over:
                     self._group.create_task(runner.close(), name=f"close-{key}")

@@ -24,6 +24,7 @@ from app.processes.triggerer.runner import RunnerKey, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.supervisor import Supervisor
 from app.processes.triggerer.trigger_logs import TriggerLogs
+from app.processes.triggerer.warming import Warming
 from app.processes.triggerer.watchdog import LOOK_EVERY, Blocked, thread_state
 from app.processes.triggerer.writes import QueuedWrites
 from app.services import bundles, jobs, triggers
@@ -136,7 +137,9 @@ class _Lease:
             self._writes.on_fenced = self.supervisor.fenced
             claiming = group.create_task(self._claim_for_ever(), name="triggerer:claim")
             peers = Peers(self._database, self._notifier, self._settings, job_id=self.job.id)
+            warming = group.create_task(Warming(self._database, self.runners).keep_warm(), name="triggerer:warm")
             others = [
+                warming,
                 group.create_task(peers.watch_for_ever(), name="triggerer:peers"),
                 group.create_task(self.committer.run(), name="triggerer:commit"),
                 group.create_task(self._writes.run(), name="triggerer:write"),
@@ -146,6 +149,7 @@ class _Lease:
             ]
             await _first(stop.wait(), self.job.lease_lost.wait())
             claiming.cancel()
+            warming.cancel()
             if self.job.lease_lost.is_set():
                 ending.enter_context(must_end("the triggerer", job_id=self.job.id))
                 self.supervisor.is_closing = True
