@@ -250,6 +250,14 @@ async def _apply_links(
     if difference.ended:
         await watcher_links.end_declarations(connection, difference.ended, file_path=file_path)
         lost.update(await watcher_links.delete_undeclared(connection, difference.ended))
+    for link, replaced in difference.created:
+        if replaced is not None:
+            await asset_triggers.inherit_letters(
+                connection,
+                from_trigger=replaced,
+                to_trigger=trigger_ids[link.trigger.identity],
+                asset_id=ids[link.asset],
+            )
     made = {trigger_ids[identity] for identity in fresh}
     gained = {trigger_ids[link.trigger.identity] for link, _ in difference.created}
     return made, (gained & lost) - made

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, case, delete, insert, literal, select, update
+from sqlalchemy import and_, case, delete, insert, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,6 +21,7 @@ from app.store.tables import (
     asset_watcher,
     asset_watcher_source,
     dag,
+    dead_letter,
     source_position,
     state_change,
     trigger,
@@ -99,6 +100,20 @@ async def copy_positions(connection: AsyncConnection, *, from_trigger: int, to_t
     ).where(position.c.trigger_id == from_trigger)
     columns = ["trigger_id", "source", "lane", "position", "updated_at"]
     await connection.execute(upsert(position).from_select(columns, taken).on_conflict_do_nothing())
+
+
+async def inherit_letters(connection: AsyncConnection, *, from_trigger: int, to_trigger: int, asset_id: int) -> None:
+    """Let a trigger that takes another's place for an asset answer for that asset's dead letters, and for those of the
+    whole trigger once nothing else is linked to it."""
+    letter = dead_letter
+    linked = select(asset_watcher.c.id).where(asset_watcher.c.trigger_id == from_trigger)
+    of_all = and_(letter.c.asset_id.is_(None), ~linked.exists())
+    statement = (
+        update(letter)
+        .where(letter.c.trigger_id == from_trigger, or_(letter.c.asset_id == asset_id, of_all))
+        .values(trigger_id=to_trigger)
+    )
+    await connection.execute(statement)
 
 
 async def delete_unlinked(connection: AsyncConnection, trigger_ids: Collection[int]) -> list[int]:

@@ -362,7 +362,14 @@ async def test_several_are_requeued_each_by_itself(api: httpx.AsyncClient, place
         (good[1], 200, 1), (good[2], 200, 1),
     ]  # fmt: skip
     assert await place.events(place.strict) == [{"id": 0}, {"id": 1}, {"id": 2}]
-    for body in ({}, {"ids": []}, {"ids": [1], "filter": {}}, {"filter": {"color": "red"}}, {"ids": list(range(101))}):
+    bodies: list[dict[str, Any]] = [
+        {},
+        {"ids": []},
+        {"ids": [1], "filter": {}},
+        {"filter": {"color": "red"}},
+        {"ids": list(range(101))},
+    ]
+    for body in bodies:
         for action in ("requeue", "delete"):
             assert (await api.post(f"{LETTERS}/{action}", json=body)).status_code == 422, body
 

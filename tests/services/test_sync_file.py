@@ -142,6 +142,25 @@ async def test_a_changed_watcher_inherits_positions(declared: Declared) -> None:
     assert (position.trigger_id, position.lane, position.position) == (new.id, "0", 7)
 
 
+async def test_a_changed_watcher_inherits_dead_letters(declared: Declared) -> None:
+    await declared.sync("a.py", consumer("a", watched("one", ("w", TICK)), watched("two", ("w", TICK))))
+    (old,) = await declared.triggers()
+    await declared.execute(
+        "INSERT INTO dead_letter (trigger_id, asset_id, code, reason) "
+        "SELECT t.id, a.id, 'schema', a.name FROM asset a, trigger t "
+        "UNION ALL SELECT id, NULL, 'size', 'all' FROM trigger"
+    )
+
+    async def owners() -> dict[str, int]:
+        return {row.reason: row.trigger_id for row in await declared.rows("SELECT reason, trigger_id FROM dead_letter")}
+
+    await declared.sync("a.py", consumer("a", watched("one", ("w", TOCK)), watched("two", ("w", TICK))))
+    (new,) = [row for row in await declared.triggers() if row.id != old.id]
+    assert await owners() == {"one": new.id, "two": old.id, "all": old.id}
+    await declared.sync("a.py", consumer("a", watched("one", ("w", TOCK)), watched("two", ("w", TOCK))))
+    assert await owners() == {"one": new.id, "two": new.id, "all": new.id}
+
+
 async def test_name_filter_and_schema_change_in_place(declared: Declared) -> None:
     await declared.sync("a.py", consumer("a", watched("one", ("w", TICK))))
     (before,) = await declared.rows("SELECT xmin::text, * FROM trigger")
