@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from app.domain.states import RunState, TaskState
 from app.interfaces.http.describe import description
+from tests.factories import make_job
 from tests.http.described import Operation, operations, values
 from tests.http.filled import DAG, OTHER, RETIRED, fill, run_id_of
 from tests.triggerer.world import World
@@ -96,9 +98,10 @@ async def test_filters_select(api: httpx.AsyncClient, world: World) -> None:
         (f"/api/v2/dags/{DAG}/dagRuns", {"start_date_lt": "2000-01-01T00:00:00Z"}, "dag_runs", set()),
         ("/api/v2/triggers", {"status": "quarantined"}, "triggers", {3}),
         ("/api/v2/deadLetters", {"code": "nan"}, "dead_letters", {"nan"}),
+        ("/api/v2/jobs", {"job_type": "api_server", "is_alive": False}, "jobs", set()),
         ("/api/v2/importErrors", {"filename_pattern": "broken"}, "import_errors", {"broken/other.py"}),
     ]
-    names = {"dags": "dag_id", "assets": "name", "dag_runs": "dag_run_id", "dead_letters": "code",
+    names = {"dags": "dag_id", "assets": "name", "dag_runs": "dag_run_id", "dead_letters": "code", "jobs": "job_type",
              "import_errors": "filename"}  # fmt: skip
     for path, query, plural, expected in cases:
         found = (await api.get(path, params=query)).json()
@@ -138,6 +141,15 @@ async def test_a_dead_letter_shows_what_was_kept(api: httpx.AsyncClient, world: 
     one = (await api.get(f"/api/v2/deadLetters/{letters[1]['id']}")).json()
     assert one == {**letters[1], "raw": "/wA=", "raw_text": None, "payload": None}
     assert (one["raw_size"], one["raw_truncated"], one["has_payload"], one["state"]) == (2, False, False, "held")
+
+
+async def test_a_job_tells_what_its_runners_take(api: httpx.AsyncClient, world: World) -> None:
+    async with world.database.hot() as hot:
+        job_id = await make_job(hot, job_type="triggerer")
+    details = '{"runners": [{"key": "installed", "pid": 7, "rss_bytes": 1, "base_bytes": 1, "triggers": {"a.B": 2}}]}'
+    await world.value("UPDATE job SET details = $2::json WHERE id = $1", job_id, details)
+    [job] = (await api.get("/api/v2/jobs", params={"job_type": "triggerer", "is_alive": True})).json()["jobs"]
+    assert (job["id"], job["state"], job["details"]) == (job_id, "running", json.loads(details))
 
 
 @pytest.mark.parametrize("path", ["/api/v2/dags/nothing/dagRuns", "/api/v2/dags/nothing/dagRuns/~/taskInstances"])

@@ -9,7 +9,7 @@ from app.interfaces.http import errors
 from app.interfaces.http.dependencies import PostingTools, caller
 from app.interfaces.http.guard import Authentication, Guard
 from app.interfaces.http.limits import BodyLimit
-from app.interfaces.http.routes import assets, dags, dead_letters, monitor, runs, tasks, triggers
+from app.interfaces.http.routes import assets, dags, dead_letters, jobs, monitor, runs, tasks, triggers
 from app.interfaces.http.schemas.base import Problem
 from app.interfaces.http.tokens import Tokens
 from app.kernel.version import program_version
@@ -52,8 +52,8 @@ def described_application() -> FastAPI:
     errors.install(app)
     app.include_router(monitor.login)
     app.include_router(monitor.router, prefix=PREFIX)
-    for router in (assets.router, dags.router, runs.router, tasks.router, triggers.router, dead_letters.router):
-        app.include_router(router, prefix=PREFIX, dependencies=[Depends(caller)])
+    for part in (assets, dags, runs, tasks, triggers, dead_letters, jobs):
+        app.include_router(part.router, prefix=PREFIX, dependencies=[Depends(caller)])
     return app
 
 
