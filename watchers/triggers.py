@@ -110,6 +110,9 @@ class BaseTrigger:
     #: Names of kwargs whose values may be shown in errors and logs; all other texts are masked.
     public_kwargs: ClassVar[frozenset[str]] = frozenset()
 
+    #: Most events a second, if less than the setting allows; what comes faster waits at its yield.
+    events_per_second: ClassVar[float | None] = None
+
     @abstractmethod
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return ``(import path of the class, keyword arguments)`` from which an equal trigger can be built."""

@@ -44,6 +44,7 @@ class OwnedRow(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     epoch: int
     wanted: bool
+    retry_requested: bool = False
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +116,10 @@ async def filters_of(hot: HotConnection, *, trigger_ids: Sequence[int]) -> list[
 
 async def owned_triggers(hot: HotConnection, *, owner_id: int) -> list[OwnedRow]:
     """All triggers of an owner."""
-    rows = await hot.fetch("SELECT id, epoch, wanted FROM trigger WHERE owner_id = $1::bigint", owner_id)
-    return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2]) for row in rows]
+    rows = await hot.fetch(
+        "SELECT id, epoch, wanted, retry_requested_at IS NOT NULL FROM trigger WHERE owner_id = $1::bigint", owner_id
+    )
+    return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2], retry_requested=row[3]) for row in rows]
 
 
 async def add_tallies(hot: HotConnection, *, owner_id: int, tallies: Sequence[Tally]) -> set[tuple[int, int]]:
@@ -182,7 +185,8 @@ WITH held AS MATERIALIZED (
     JOIN unnest($2::bigint[], $3::bigint[]) AS s(id, epoch) ON s.id = t.id AND s.epoch = t.epoch
     WHERE t.owner_id = $1::bigint AND t.status = ANY($4::text[]) ORDER BY t.id FOR NO KEY UPDATE OF t
 ), moved AS (
-    UPDATE trigger t SET {changes} FROM held WHERE t.id = held.id
+    UPDATE trigger t SET {changes}, throttled_reason = NULL, throttled_since = NULL, retry_requested_at = NULL
+    FROM held WHERE t.id = held.id
     RETURNING t.id, held.status AS before, t.status AS after
 ), noted AS (
     INSERT INTO state_change (subject, subject_id, from_state, to_state, reason)
@@ -265,7 +269,9 @@ async def take_from(hot: HotConnection, *, owner_ids: Sequence[int], reason: str
             INSERT INTO state_change (subject, subject_id, from_state, to_state, reason)
             SELECT 'trigger', id, status, 'unassigned', $2::text FROM held
         )
-        UPDATE trigger t SET status = 'unassigned', owner_id = NULL, next_attempt_at = NULL
+        UPDATE trigger t
+        SET status = 'unassigned', owner_id = NULL, next_attempt_at = NULL, throttled_reason = NULL,
+            throttled_since = NULL, retry_requested_at = NULL
         FROM held WHERE t.id = held.id
         RETURNING t.id
         """,

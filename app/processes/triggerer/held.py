@@ -48,6 +48,8 @@ class Held:
     #: Parts of a yield that is not complete yet.
     parts: list[DeliveryItem] = field(default_factory=list)
     places: list[Position] = field(default_factory=list)
+    #: Why it waits at its yield, by kind of limit.
+    waits: dict[str, str] = field(default_factory=dict)
     _secret_forms: frozenset[str] | None = None
 
     @property

@@ -66,6 +66,15 @@ class RunnerEnd:
     blamed: int | None = None
     error: str | None = None
 
+    @property
+    def cause(self) -> str:
+        """Of what it ended, for people."""
+        if self.error is not None:
+            return self.error
+        if self.returncode is not None and self.returncode < 0:
+            return f"signal {signal.Signals(-self.returncode).name}"
+        return f"exit code {self.returncode}"
+
 
 class RunnerProcess:
     """Runs once. ``prepare`` gives the first frame, e.g. after laying out the code; what it raises ends the runner."""

@@ -8,10 +8,12 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from app.domain.fan_out import Watchers, load_libraries
 from app.kernel.crash_points import CrashPoint, reach
+from app.processes.triggerer.limits import allowance_for
 from app.processes.triggerer.messages import (
     Configure,
     Ended,
@@ -21,12 +23,14 @@ from app.processes.triggerer.messages import (
     SourceState,
     Start,
     Stop,
+    Throttled,
     Yielded,
 )
 from app.processes.triggerer.runner_child_attribution import CURRENT, Attribution
 from app.processes.triggerer.runner_child_lag import LagReports, tells_lag
 from app.processes.triggerer.runner_child_logs import Masker, one_line
-from app.processes.triggerer.runner_child_yields import NotAnEvent, Yields, chunks, default_source_of
+from app.processes.triggerer.runner_child_pace import Pace
+from app.processes.triggerer.runner_child_yields import Batch, NotAnEvent, Yields, chunks, default_source_of
 from watchers.encoding import decode_kwargs
 from watchers.errors import WatcherDeclarationError
 from watchers.importing import import_class
@@ -55,7 +59,7 @@ class Runner(Protocol):
         """Send a frame; waits while the parent is slow."""
         ...
 
-    def tell(self, frame: SourceState | SourceLag | Ended) -> None:
+    def tell(self, frame: SourceState | SourceLag | Throttled | Ended) -> None:
         """Send a frame some time soon."""
         ...
 
@@ -86,6 +90,7 @@ class Hosted:
         self._status = _Status(self)
         self._yielded = 0
         self._in_hand = False
+        self._pace = Pace(allowance_for(0, None), tell=self._tell_throttled)
         self._is_closed = False
         token = CURRENT.set(start.trigger_id)
         try:
@@ -202,6 +207,8 @@ class Hosted:
         source = default_source_of(trigger, classpath=start.classpath, identity=start.identity)
         self._yields = Yields(self._runner.settings, default_source=source, mask=self.masked)
         self._yields.watch(self._watchers)
+        allowance = allowance_for(self._runner.settings.events_per_second, kind.events_per_second)
+        self._pace = Pace(allowance, tell=self._tell_throttled)
         return trigger
 
     async def _drive(self, trigger: BaseTrigger) -> None:
@@ -217,6 +224,7 @@ class Hosted:
                 asking = asyncio.create_task(LagReports(trigger, interval=interval, tell=self._tell_lag).run())
             await self._follow(generator)
         finally:
+            self._pace.close()
             if asking is not None:
                 asking.cancel()
             await self._close(trigger, generator)
@@ -232,6 +240,9 @@ class Hosted:
                 failures=self._status.failures,
             )
         )
+
+    def _tell_throttled(self, reason: str | None) -> None:
+        self._runner.tell(Throttled(trigger_id=self.trigger_id, epoch=self.epoch, reason=reason))
 
     async def _follow(self, generator: Any) -> None:
         """Ask for the next yield only once the last one is resolved."""
@@ -256,18 +267,26 @@ class Hosted:
             reach(CrashPoint.RESOLVED)
 
     async def _hand_over(self, yielded: Any, generator: Any) -> bool:
-        """Send what was yielded and wait for its resolution; true if fenced."""
+        """Send what was yielded and wait for its resolution; true if fenced, or stopped before all of it was sent."""
         assert self._yields is not None
         try:
-            items, positions = self._yields.encode(yielded)
+            async with aclosing(self._yields.batches(yielded)) as batches:
+                async for batch in batches:
+                    await self._pace.wait(max(1, batch.events))
+                    if not batch.items and not batch.positions:
+                        await asyncio.sleep(0)  # One that yields nothing in a loop lets others have their turn.
+                    elif await self._deliver(batch) or (self._stopping and not batch.is_last):
+                        return True
         except NotAnEvent as error:
             raise NotAnEvent(f"{error}{_place_of(generator)}") from None
-        if not items and not positions:
-            return False
+        return False
+
+    async def _deliver(self, batch: Batch) -> bool:
+        """Send what is stored together and wait for its resolution; true if fenced."""
         self._sequence = self._runner.next_sequence()
         self._resolution = asyncio.get_running_loop().create_future()
         try:
-            parts = list(chunks(items))
+            parts = list(chunks(batch.items))
             for number, part in enumerate(parts, 1):
                 is_last = number == len(parts)
                 await self._runner.send(
@@ -276,7 +295,7 @@ class Hosted:
                         epoch=self.epoch,
                         sequence=self._sequence,
                         items=part,
-                        positions=tuple(positions) if is_last else (),
+                        positions=tuple(batch.positions.values()) if is_last else (),
                         last=is_last,
                     )
                 )

@@ -20,10 +20,21 @@ from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.triggerer.committer import Committer, Waiting
 from app.processes.triggerer.held import Held, Phase, restart_backoff, watches
-from app.processes.triggerer.messages import Ended, LogLine, Ready, Rewatch, SourceLag, SourceState, Stop, Yielded
+from app.processes.triggerer.messages import (
+    Ended,
+    LogLine,
+    Ready,
+    Rewatch,
+    SourceLag,
+    SourceState,
+    Stop,
+    Throttled,
+    Yielded,
+)
 from app.processes.triggerer.runner import RunnerEnd, RunnerKey, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.stuck_sources import Sources
+from app.processes.triggerer.throttling import Throttling
 from app.processes.triggerer.trigger_logs import TriggerLogs
 from app.processes.triggerer.watchdog import Blocked, place_of
 from app.processes.triggerer.writes import Writes
@@ -73,6 +84,8 @@ class Supervisor:
         self._due: set[int] = set()
         self._short_lives: dict[RunnerKey, int] = {}
         self._noise = LimitedLog(_log)
+        #: Which triggers wait for a limit.
+        self.throttling = Throttling(writes=writes, logs=logs, find=self._held.get)
         self._sources = Sources(settings=settings, clock=clock, writes=writes, logs=logs, noise=self._noise)
         self.is_closing = False
         #: Set while nothing is held.
@@ -115,6 +128,11 @@ class Supervisor:
                 self._leave(held, "it is not ours any more")
             elif not row.wanted:
                 self._leave(held, "nobody wants its events now")
+            elif row.retry_requested and held.phase is Phase.PAUSED:
+                self._logs.write(held.id, "it starts again now: a person asked for it")
+                held.failures = 0
+                held.cancel_timer()
+                self._start_again(held)
             elif watchers.get(held.id, ()) != held.watchers:
                 held.watchers = watchers.get(held.id, ())
                 if held.runner is not None and held.phase is Phase.RUNNING:
@@ -143,6 +161,7 @@ class Supervisor:
         held.phase = Phase.RUNNING
         held.started_at = self._clock.monotonic()
         held.forget_parts()
+        held.waits.clear()
         held.runner = self._runners.get(held.runner_key())
         held.runner.send(held.start_frame())
 
@@ -277,10 +296,10 @@ class Supervisor:
                     self._older_closed(older)
                 elif (held := self._current(runner, frame.trigger_id, frame.epoch)) is not None:
                     self._on_ended(held, frame)
-            case SourceState() | SourceLag():
-                held = self._current(runner, frame.trigger_id, frame.epoch)
-                if held is not None:
-                    self._sources.heard(held, frame)
+            case SourceState() | SourceLag() | Throttled():
+                if (held := self._current(runner, frame.trigger_id, frame.epoch)) is not None:
+                    listener: Any = self.throttling if isinstance(frame, Throttled) else self._sources
+                    listener.heard(held, frame)
             case LogLine():
                 name: int | str = frame.trigger_id or f"runner-{runner.key}"
                 self._logs.write(name, frame.event, level=frame.level, logger=frame.logger, timestamp=frame.timestamp)
@@ -335,7 +354,7 @@ class Supervisor:
         hopeless = self._keeps_dying(runner, end)
         if affected and not end.expected:
             _log.warning(
-                f"runner {runner.key} ended ({_shown(end)}); {len(affected)} triggers start again",
+                f"runner {runner.key} ended ({end.cause}); {len(affected)} triggers start again",
                 action="runner_ended",
                 pid=runner.pid,
                 trigger_id=culprit or None,
@@ -348,7 +367,7 @@ class Supervisor:
             elif held.id == culprit:
                 self._punish(held, end)
             elif not culprit and not end.expected and (end.error is not None or hopeless):
-                self._fail(held, f"its runner ended: {_shown(end)}")
+                self._fail(held, f"its runner ended: {end.cause}")
             else:
                 self._start_again(held)
 
@@ -374,12 +393,4 @@ class Supervisor:
             return
         verb = "blocked" if end.blamed else "ended"
         place = f" at {held.blocked_at}" if end.blamed and held.blocked_at else ""
-        self._quarantine(held, f"it {verb} its runner{place} ({_shown(end)})")
-
-
-def _shown(end: RunnerEnd) -> str:
-    if end.error is not None:
-        return end.error
-    if end.returncode is not None and end.returncode < 0:
-        return f"signal {signal.Signals(-end.returncode).name}"
-    return f"exit code {end.returncode}"
+        self._quarantine(held, f"it {verb} its runner{place} ({end.cause})")

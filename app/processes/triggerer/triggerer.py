@@ -133,6 +133,7 @@ class _Lease:
                 writes=self._writes,
             )
             self._writes.on_fenced = self.supervisor.fenced
+            self.committer.on_pressure = self.supervisor.throttling.pressed
             claiming = group.create_task(self._claim_for_ever(), name="triggerer:claim")
             others = [
                 group.create_task(self.committer.run(), name="triggerer:commit"),
@@ -303,6 +304,9 @@ class _Lease:
             stop_seconds=STOP_SECONDS / 2,
             bundle_root=root,
             lag_interval=self._settings.lag_interval,
+            events_per_second=self._settings.trigger_events_per_second,
+            pending_events=self._settings.trigger_pending_events,
+            pending_bytes=self._settings.trigger_pending_bytes,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.listings.paging import Page, Paging, read_page
@@ -32,19 +32,15 @@ _SHOWN = (
     "lag_at",
     "degraded_reason",
     "degraded_since",
+    "throttled_reason",
+    "throttled_since",
 )
 _ORDER: dict[str, ColumnElement[Any]] = {name: trigger.c[name] for name in _SHOWN}
 
 
 async def list_triggers(connection: AsyncConnection, paging: Paging, *, status: str | None = None) -> Page:
     """Triggers of watchers and of deferred tasks."""
-    statement = select(
-        *(trigger.c[name] for name in _SHOWN),
-        trigger.c.owner_id.label("triggerer_id"),
-        task_instance.c.dag_id,
-        task_instance.c.run_id,
-        task_instance.c.task_id,
-    ).outerjoin(task_instance, task_instance.c.id == trigger.c.task_instance_id)
+    statement = _shown()
     if status is not None:
         statement = statement.where(trigger.c.status == status)
     page = await read_page(
@@ -52,6 +48,24 @@ async def list_triggers(connection: AsyncConnection, paging: Paging, *, status: 
     )
     watchers = await _watchers(connection, [row["id"] for row in page.rows])
     return Page(rows=[{**row, "watchers": watchers[row["id"]]} for row in page.rows], total=page.total)
+
+
+async def read_trigger(connection: AsyncConnection, trigger_id: int) -> dict[str, Any] | None:
+    """One trigger as :func:`list_triggers` shows it."""
+    row = (await connection.execute(_shown().where(trigger.c.id == trigger_id))).mappings().one_or_none()
+    if row is None:
+        return None
+    return {**row, "watchers": (await _watchers(connection, [trigger_id]))[trigger_id]}
+
+
+def _shown() -> Select[Any]:
+    return select(
+        *(trigger.c[name] for name in _SHOWN),
+        trigger.c.owner_id.label("triggerer_id"),
+        task_instance.c.dag_id,
+        task_instance.c.run_id,
+        task_instance.c.task_id,
+    ).outerjoin(task_instance, task_instance.c.id == trigger.c.task_instance_id)
 
 
 async def _watchers(connection: AsyncConnection, ids: list[int]) -> dict[int, list[dict[str, Any]]]:

@@ -56,6 +56,11 @@ trigger = Table(
     #: Why the source counts as degraded: it stood still. Cleared by whatever the trigger delivers.
     Column("degraded_reason", Text),
     moment("degraded_since"),
+    #: Why it waits at its yield: a limit. Any change of its status clears it.
+    Column("throttled_reason", Text),
+    moment("throttled_since"),
+    #: A person asked that it starts again now. Any change of its status clears it.
+    moment("retry_requested_at"),
     #: Deferral: the attempt that waits. Filled by the deferral issue's code.
     Column("task_instance_id", BigInteger, ForeignKey("task_instance.id", ondelete="CASCADE")),
     moment("timeout_at"),

@@ -16,6 +16,8 @@ from app.interfaces.http.schemas.triggers import (
     TriggerList,
 )
 from app.kernel.errors import NotFound
+from app.processes.host import Host
+from app.services.trigger_limits import ask_for_retry
 from app.store.listings import events as listed_events
 from app.store.listings import triggers as listed
 
@@ -28,6 +30,30 @@ async def get_triggers(host: HostOf, page: PageOf, *, status: TriggerStatus | No
     async with host.database.transaction() as connection:
         found = await listed.list_triggers(connection, page, status=status)
     return TriggerList(triggers=[TriggerAnswer.model_validate(row) for row in found.rows], total_entries=found.total)
+
+
+@router.get("/triggers/{trigger_id}")
+async def get_trigger(host: HostOf, trigger_id: Annotated[int, Path(ge=0, lt=2**63)]) -> TriggerAnswer:
+    """One trigger with how it does. Its arguments are never shown."""
+    return await _trigger(host, trigger_id)
+
+
+@router.post("/triggers/{trigger_id}/retry")
+async def retry_trigger(host: HostOf, trigger_id: Annotated[int, Path(ge=0, lt=2**63)]) -> TriggerAnswer:
+    """Start a trigger that backs off or is quarantined now, with its pauses short again; its triggerer hears at once.
+
+    409 if it does not wait after a failure.
+    """
+    await ask_for_retry(host.database, host.notifier, trigger_id=trigger_id)
+    return await _trigger(host, trigger_id)
+
+
+async def _trigger(host: Host, trigger_id: int) -> TriggerAnswer:
+    async with host.database.transaction() as connection:
+        found = await listed.read_trigger(connection, trigger_id)
+    if found is None:
+        raise NotFound(what=f"trigger {trigger_id}")
+    return TriggerAnswer.model_validate(found)
 
 
 @router.get("/deadLetters")
