@@ -130,6 +130,9 @@ class BaseTrigger:
     #: Modules that ``run()`` imports: a process that may be given such a trigger imports them ahead.
     runs_with: ClassVar[tuple[str, ...]] = ()
 
+    #: Most events a second, if less than the setting allows; what comes faster waits at its yield.
+    events_per_second: ClassVar[float | None] = None
+
     @abstractmethod
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return ``(import path of the class, keyword arguments)`` from which an equal trigger can be built."""

@@ -174,6 +174,19 @@ class Settings(BaseSettings):
         "Folders right below the pipelines folder, separated by commas: watchers of a file in one belong to its team",
     )
 
+    trigger_events_per_second: float = _setting(
+        5000,
+        "Events a second of one trigger past which it waits (0: no limit); a class may ask for less",
+        "events",
+        ge=0,
+    )
+    trigger_pending_events: int = _setting(
+        5000, "Events of one yield that are stored together; a longer list is stored in parts, in order", "events", ge=1
+    )
+    trigger_pending_bytes: int = _setting(
+        33_554_432, "Bytes of one yield that are on their way at once; what is more waits", "bytes", ge=65_536
+    )
+
     # Events
     max_payload_bytes: int = _setting(1_048_576, "Largest payload of an event, as JSON", "bytes", ge=1024)
     max_payload_depth: int = _setting(100, "Deepest nesting of a payload", "levels", ge=1, le=500)

@@ -47,6 +47,7 @@ class OwnedRow(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     epoch: int
     wanted: bool
+    retry_requested: bool = False
 
 
 #: Number and hash of rows, number and hash of watchers.
@@ -141,14 +142,14 @@ async def owned_triggers(hot: HotConnection, *, owner_id: int, buckets: Sequence
     """The triggers of an owner in these buckets."""
     rows = await hot.fetch(
         """
-        SELECT t.id, t.epoch, t.wanted FROM unnest($2::bigint[]) AS b(bucket)
+        SELECT t.id, t.epoch, t.wanted, t.retry_requested_at IS NOT NULL FROM unnest($2::bigint[]) AS b(bucket)
         JOIN trigger t ON t.id >= b.bucket << 10 AND t.id < (b.bucket + 1) << 10
         WHERE t.owner_id = $1::bigint
         """,
         owner_id,
         buckets,
     )
-    return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2]) for row in rows]
+    return [OwnedRow(id=row[0], epoch=row[1], wanted=row[2], retry_requested=row[3]) for row in rows]
 
 
 async def digests_of(hot: HotConnection, *, owner_id: int) -> dict[int, Digest]:
@@ -159,7 +160,8 @@ async def digests_of(hot: HotConnection, *, owner_id: int) -> dict[int, Digest]:
     """
     rows = await hot.fetch(
         """
-        SELECT id >> 10, count(*), bit_xor(hashint8extended(id, epoch * 2 + wanted::int))
+        SELECT id >> 10, count(*),
+               bit_xor(hashint8extended(id, epoch * 4 + wanted::int * 2 + (retry_requested_at IS NOT NULL)::int))
         FROM trigger WHERE owner_id = $1::bigint GROUP BY 1
         """,
         owner_id,
@@ -253,7 +255,8 @@ WITH held AS MATERIALIZED (
     JOIN unnest($2::bigint[], $3::bigint[]) AS s(id, epoch) ON s.id = t.id AND s.epoch = t.epoch
     WHERE t.owner_id = $1::bigint AND t.status = ANY($4::text[]) ORDER BY t.id FOR NO KEY UPDATE OF t
 ), moved AS (
-    UPDATE trigger t SET {changes} FROM held WHERE t.id = held.id
+    UPDATE trigger t SET {changes}, throttled_reason = NULL, throttled_since = NULL, retry_requested_at = NULL
+    FROM held WHERE t.id = held.id
     RETURNING t.id, held.status AS before, t.status AS after
 ), noted AS (
     INSERT INTO state_change (subject, subject_id, from_state, to_state, reason)
@@ -352,7 +355,9 @@ async def take_from(hot: HotConnection, *, owner_ids: Sequence[int], reason: str
             INSERT INTO state_change (subject, subject_id, from_state, to_state, reason)
             SELECT 'trigger', id, status, 'unassigned', $2::text FROM held
         )
-        UPDATE trigger t SET status = 'unassigned', owner_id = NULL, next_attempt_at = NULL
+        UPDATE trigger t
+        SET status = 'unassigned', owner_id = NULL, next_attempt_at = NULL, throttled_reason = NULL,
+            throttled_since = NULL, retry_requested_at = NULL
         FROM held WHERE t.id = held.id
         RETURNING t.id
         """,

@@ -82,6 +82,12 @@ def test_lists_show_everything(tidegate: Tidegate, in_world: InWorld) -> None:
     assert triggers[4]["watchers"] == [f"{DAG}/run:queued+1/t_deferred"]
     assert "kwargs" not in triggers[0]
     [running] = tidegate("triggers", "list", "--status", "running", "-o", "json").rows
+    assert running["throttled_reason"] is None
+    [failed] = tidegate("triggers", "list", "--status", "backing_off", "-o", "json").rows
+    assert tidegate("triggers", "retry", failed["id"]).out == f"trigger {failed['id']} starts again now\n"
+    refused = tidegate("triggers", "retry", running["id"])
+    assert (refused.status, refused.err.startswith(f"error: Trigger {running['id']} is running")) == (1, True)
+    assert tidegate("triggers", "retry", 999).err == "error: There is no trigger 999.\n"
     assert running["status"] == "running"
 
 

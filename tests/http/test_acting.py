@@ -219,3 +219,23 @@ async def test_attribution_adds_up(api: httpx.AsyncClient, host: Host, world: Wo
         causes = (await api.get(path)).json()["asset_events"]
         including = [event for event in events if run["dag_run_id"] in {r["run_id"] for r in event["created_dagruns"]}]
         assert causes == including
+
+
+async def test_a_failed_trigger_is_retried_by_hand(api: httpx.AsyncClient, world: World) -> None:
+    await fill(world)
+    (failed,) = (await api.get("/api/v2/triggers", params={"status": "quarantined"})).json()["triggers"]
+    answer = await api.post(f"/api/v2/triggers/{failed['id']}/retry")
+    assert answer.status_code == 200
+    assert answer.json() == failed == (await api.get(f"/api/v2/triggers/{failed['id']}")).json()
+    asked = "SELECT retry_requested_at FROM trigger WHERE id = $1"
+    first = await world.value(asked, failed["id"])
+    assert first is not None
+    assert (await api.post(f"/api/v2/triggers/{failed['id']}/retry")).status_code == 200
+    assert await world.value(asked, failed["id"]) == first
+
+    (running, *_) = (await api.get("/api/v2/triggers", params={"status": "running"})).json()["triggers"]
+    refused = await api.post(f"/api/v2/triggers/{running['id']}/retry")
+    assert (refused.status_code, f"Trigger {running['id']} is running" in refused.json()["detail"]) == (409, True)
+    assert await world.value(asked, running["id"]) is None
+    for call in (api.get("/api/v2/triggers/999999"), api.post("/api/v2/triggers/999999/retry")):
+        assert (await call).status_code == 404

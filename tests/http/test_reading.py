@@ -34,6 +34,7 @@ async def places(world: World) -> dict[str, Any]:
         "asset_id": await world.value("SELECT id FROM asset WHERE name = 'a'"),
         "import_error_id": await world.value("SELECT max(id) FROM import_error"),
         "dead_letter_id": await world.value("SELECT min(id) FROM dead_letter"),
+        "trigger_id": await world.value("SELECT min(id) FROM trigger"),
     }
 
 

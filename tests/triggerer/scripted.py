@@ -245,3 +245,37 @@ class Fast(_Plain):
             number += size
             if pause := self.kwargs.get("pause"):
                 await asyncio.sleep(pause)
+
+
+class Floods(_Plain):
+    """Yields a list of ``count`` events at once, then, ``ticks`` times, one after the other without waiting."""
+
+    async def run(self) -> AsyncIterator[Yielded]:
+        count = self.kwargs.get("count", 0)
+        if count:
+            pad = "x" * self.kwargs.get("bytes", 0)
+            events: list[Any] = [TriggerEvent({"n": n, "pad": pad}, key=str(n)) for n in range(count)]
+            yield [*events, PositionUpdate(source="flood", lanes={"0": count})]
+        for n in range(self.kwargs.get("ticks", 0)):
+            yield TriggerEvent({"n": count + n}, key=str(count + n))
+        while self.kwargs.get("empty"):
+            yield []
+        await asyncio.sleep(3600)
+
+
+class Paced(_Plain):
+    """One that asks for ten events a second, and has two hundred."""
+
+    events_per_second = 10
+
+    async def run(self) -> AsyncIterator[Yielded]:
+        for n in range(self.kwargs["count"]):
+            yield TriggerEvent({"n": n}, key=str(n))
+        await asyncio.sleep(3600)
+
+
+class Mixed(_Plain):
+    """A list with something in it that is no event."""
+
+    async def run(self) -> AsyncIterator[Yielded]:
+        yield [*(TriggerEvent(n) for n in range(5000)), "no event"]  # type: ignore[list-item]

@@ -17,7 +17,7 @@ commands.command("lint")(lint)
 
 _COLUMNS = [
     "id", "status", "wanted", "classpath", "queue", "team_name", "watchers", "triggerer_id", "events", "refused",
-    "restarts", "consecutive_errors", "last_event_at", "lag", "degraded_reason", "last_error",
+    "restarts", "consecutive_errors", "last_event_at", "lag", "degraded_reason", "throttled_reason", "last_error",
 ]  # fmt: skip
 
 
@@ -35,6 +35,20 @@ def list_triggers(
             return await every_row(lambda paging: listed.list_triggers(connection, paging, lease=lease, status=status))
 
     show_rows([_shown(row) for row in with_session(work)], _COLUMNS, output)
+
+
+@commands.command("retry")
+def retry_trigger(
+    trigger_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="The trigger, as `triggers list` shows it.")],
+) -> None:
+    """Start a trigger that backs off or is quarantined now, with its pauses short again."""
+    from app.services.trigger_limits import ask_for_retry
+
+    async def work(session: Session) -> None:
+        await ask_for_retry(session.database, session.notifier, trigger_id=trigger_id)
+
+    with_session(work)
+    typer.echo(f"trigger {trigger_id} starts again now")
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 While the database is away the same deliveries are tried again until it is back; nobody is answered meanwhile, so no
 trigger acknowledges anything. While a consumer has too much waiting, the deliveries of the triggers that feed it wait
-here and the others go on.
+here and the others go on. Triggers take turns: one that delivers much waits for those that deliver little.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 
 from app.domain.deliveries import Delivery, Resolution
 from app.kernel.crash_points import CrashPoint, reach
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.triggerer.limits import Turns
 from app.processes.triggerer.messages import Resolved
 from app.processes.triggerer.slices import EVENTS_A_TRANSACTION, slices, weight_of
 from app.services import triggers
@@ -47,6 +49,14 @@ class Receiver(Protocol):
         ...
 
 
+class OnPressure(Protocol):
+    """Is told that a trigger waits for a consumer, perhaps repeatedly, and when it does so no more."""
+
+    def __call__(self, trigger_id: int, *, waits: bool) -> None:
+        """See the class."""
+        ...
+
+
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A complete delivery (or a part of it, which the ``rest`` follows) and whom to answer."""
 
@@ -55,6 +65,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     delivery: Delivery
     size: int
     rest: tuple[Delivery, ...] = ()
+    turn: float = 0.0
 
     @property
     def events(self) -> int:
@@ -98,6 +109,10 @@ class Committer:
         self._stored_since = 0
         self._wake = asyncio.Event()
         self._trouble = LimitedLog(_log)
+        self._turns = Turns()
+        #: Those of whom it was told that they wait for a consumer.
+        self._told: set[int] = set()
+        self.on_pressure: OnPressure | None = None
         #: Set while nothing is in hand.
         self.idle = asyncio.Event()
         self.idle.set()
@@ -105,9 +120,13 @@ class Committer:
     def offer(self, waiting: Waiting) -> None:
         """Take a delivery to be stored."""
         first, *rest = slices(waiting.delivery)
-        self._waiting.append(msgspec.structs.replace(waiting, delivery=first, rest=tuple(rest)) if rest else waiting)
+        self._queue(structs.replace(waiting, delivery=first, rest=tuple(rest)) if rest else waiting)
         self.idle.clear()
         self._wake.set()
+
+    def _queue(self, waiting: Waiting) -> None:
+        turn = self._turns.take(waiting.delivery.trigger_id, events=waiting.events, size=waiting.size)
+        self._waiting.append(structs.replace(waiting, turn=turn))
 
     def reconsider(self) -> None:
         """Consumers may have caught up: look again at what is held back."""
@@ -130,7 +149,7 @@ class Committer:
                 self.idle.set()
 
     async def _next_batch(self) -> list[Waiting]:
-        candidates = [*self._held, *self._waiting]
+        candidates = sorted((*self._held, *self._waiting), key=lambda each: each.turn)
         self._held, self._waiting = [], []
         if not candidates:
             return []
@@ -140,14 +159,25 @@ class Committer:
         for place, each in enumerate(candidates):
             if each.delivery.trigger_id in self._saturated and each.delivery.items:
                 self._held.append(each)
+                self._note_pressure(each.delivery.trigger_id, waits=True)
                 continue
             if batch and not size.has_room(each):
                 self._waiting = [*candidates[place:], *self._waiting]
                 break
             batch.append(each)
+            self._note_pressure(each.delivery.trigger_id, waits=False)
+            self._turns.reached(each.turn)
             size.add(each)
         self._stored_since += size.items
         return batch
+
+    def _note_pressure(self, trigger_id: int, *, waits: bool) -> None:
+        if self.on_pressure is not None and (waits or trigger_id in self._told):
+            self.on_pressure(trigger_id, waits=waits)
+        if waits:
+            self._told.add(trigger_id)
+        else:
+            self._told.discard(trigger_id)
 
     async def _feel_pressure(self, candidates: Sequence[Waiting]) -> None:
         """Learn which triggers must wait, not more often than needed."""
@@ -188,9 +218,9 @@ class Committer:
         for each, answer in zip(batch, answers, strict=True):
             fenced = answer.verdict is Verdict.FENCED
             if each.rest and not fenced:
-                # After those that wait by now: a large delivery lets the others pass between its parts.
+                # A turn of its own: a large delivery lets the others pass between its parts.
                 first, *rest = each.rest
-                self._waiting.append(msgspec.structs.replace(each, delivery=first, rest=tuple(rest)))
+                self._queue(structs.replace(each, delivery=first, rest=tuple(rest)))
             else:
                 self._answer(each, fenced=fenced)
 

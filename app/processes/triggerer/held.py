@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from app.domain.deliveries import DeliveryItem, Position
+from app.domain.deliveries import Delivery, DeliveryItem, Position
 from app.domain.fan_out import Watchers
 from app.kernel.backoff import Backoff
 from app.kernel.settings import Settings
-from app.processes.triggerer.messages import Start
+from app.processes.triggerer.messages import Start, Yielded
 from app.processes.triggerer.runner import RunnerKey, RunnerKind, RunnerProcess
 from app.services.triggers import ClaimedTrigger, WatcherFilter
 from watchers.encoding_rules import decode_tagged
@@ -56,6 +56,8 @@ class Held:
     #: Parts of a yield that is not complete yet.
     parts: list[DeliveryItem] = field(default_factory=list)
     places: list[Position] = field(default_factory=list)
+    #: Why it waits at its yield, by kind of limit.
+    waits: dict[str, str] = field(default_factory=dict)
     _secret_forms: frozenset[str] | None = None
 
     @classmethod
@@ -119,10 +121,25 @@ class Held:
         self.blocked_at, self.blocked_told = place, now
         return True
 
+    def completed_by(self, frame: Yielded) -> Delivery | None:
+        """The delivery whose last part this is; None if more of it is to come."""
+        self.parts += frame.items
+        self.places += frame.positions
+        if not frame.last:
+            return None
+        delivery = Delivery(trigger_id=self.id, epoch=self.epoch, items=tuple(self.parts), positions=tuple(self.places))
+        self.forget_parts()
+        return delivery
+
     def forget_parts(self) -> None:
         """An incomplete yield of a runner that is gone."""
         self.parts.clear()
         self.places.clear()
+
+    def forgive(self) -> None:
+        """Its pauses are short again, and it waits for none."""
+        self.failures = 0
+        self.cancel_timer()
 
     def cancel_timer(self) -> None:
         """It will not start by itself any more."""

@@ -25,6 +25,10 @@ class Configure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     stop_seconds: float
     bundle_root: str | None = None
     lag_interval: float = 5.0
+    #: Limits of one trigger: its rate (0: none), and what of one yield is stored together.
+    events_per_second: float = 0.0
+    pending_events: int = 5000
+    pending_bytes: int = 32 * 1024 * 1024
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -132,6 +136,14 @@ class SourceLag(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     failures: int
 
 
+class Throttled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The trigger waits at its yield, because of its rate; or (no ``reason``) no more."""
+
+    trigger_id: int
+    epoch: int
+    reason: str | None = None
+
+
 class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A line for the trigger's log (0: the runner's own). ``timestamp`` is Unix time; the text is masked."""
 
@@ -142,4 +154,4 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     timestamp: float
 
 
-FromRunner = Ready | Yielded | Ended | SourceState | SourceLag | LogLine
+FromRunner = Ready | Yielded | Ended | SourceState | SourceLag | Throttled | LogLine

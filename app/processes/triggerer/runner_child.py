@@ -36,6 +36,7 @@ from app.processes.triggerer.messages import (
     SourceState,
     Start,
     Stop,
+    Throttled,
     Warm,
     Yielded,
 )
@@ -106,7 +107,7 @@ class RunnerChild:
         except PeerGone:
             return  # The reading side of this process ends the same way and closes everything.
 
-    def tell(self, frame: SourceState | SourceLag | Ended) -> None:
+    def tell(self, frame: SourceState | SourceLag | Throttled | Ended) -> None:
         self._outbox.put(frame)
 
     def next_sequence(self) -> int:

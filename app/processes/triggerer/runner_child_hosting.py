@@ -8,10 +8,12 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from app.domain.fan_out import Watchers, load_libraries
 from app.kernel.crash_points import CrashPoint, reach
+from app.processes.triggerer.limits import allowance_for
 from app.processes.triggerer.messages import (
     Configure,
     Ended,
@@ -21,12 +23,14 @@ from app.processes.triggerer.messages import (
     SourceState,
     Start,
     Stop,
+    Throttled,
     Yielded,
 )
 from app.processes.triggerer.runner_child_attribution import Attribution
 from app.processes.triggerer.runner_child_lag import LagReports, tells_lag
 from app.processes.triggerer.runner_child_logs import Masker, one_line
-from app.processes.triggerer.runner_child_yields import NotAnEvent, Yields, chunks, default_source_of
+from app.processes.triggerer.runner_child_pace import Pace
+from app.processes.triggerer.runner_child_yields import Batch, NotAnEvent, Yields, chunks, default_source_of
 from watchers.encoding import decode_kwargs
 from watchers.errors import WatcherDeclarationError
 from watchers.importing import import_class
@@ -57,7 +61,7 @@ class Runner(Protocol):
         """Send a frame; waits while the parent is slow."""
         ...
 
-    def tell(self, frame: SourceState | SourceLag | Ended) -> None:
+    def tell(self, frame: SourceState | SourceLag | Throttled | Ended) -> None:
         """Send a frame some time soon."""
         ...
 
@@ -75,8 +79,24 @@ class Hosted:
 
     # There may be tens of thousands, and most only wait: what few of them need is made when it is needed.
     __slots__ = (
-        "_default_source", "_in_hand", "_is_closed", "_mask", "_on_closed", "_resolution", "_runner", "_sequence",
-        "_status", "_stopping", "_watchers", "_yielded", "_yields", "epoch", "task", "trigger_id",
+        "_default_source",
+        "_in_hand",
+        "_is_closed",
+        "_mask",
+        "_on_closed",
+        "_pace",
+        "_resolution",
+        "_runner",
+        "_sequence",
+        "_status",
+        "_stopping",
+        "_watchers",
+        "_wish",
+        "_yielded",
+        "_yields",
+        "epoch",
+        "task",
+        "trigger_id",
     )  # fmt: skip
 
     def __init__(self, start: Start, runner: Runner, *, on_closed: Callable[[Hosted], None]) -> None:
@@ -94,6 +114,9 @@ class Hosted:
         self._status = _Status(self)
         self._yielded = 0
         self._in_hand = False
+        self._pace: Pace | None = None
+        #: Events a second that the trigger's class asks for.
+        self._wish: object = None
         self._is_closed = False
         self.task = runner.attribution.host(self._host(start), trigger_id=start.trigger_id)
         self.task.add_done_callback(self._task_done)
@@ -205,6 +228,7 @@ class Hosted:
                 source: {lane: json.loads(text) for lane, text in lanes.items()}
                 for source, lanes in start.positions.items()
             }
+        self._wish = kind.events_per_second
         self._default_source = default_source_of(trigger, classpath=start.classpath, identity=start.identity)
         return trigger
 
@@ -221,6 +245,8 @@ class Hosted:
                 asking = asyncio.create_task(LagReports(trigger, interval=interval, tell=self._tell_lag).run())
             await self._follow(generator)
         finally:
+            if self._pace is not None:
+                self._pace.close()
             if asking is not None:
                 asking.cancel()
             await self._close(trigger, generator)
@@ -236,6 +262,9 @@ class Hosted:
                 failures=self._status.failures,
             )
         )
+
+    def _tell_throttled(self, reason: str | None) -> None:
+        self._runner.tell(Throttled(trigger_id=self.trigger_id, epoch=self.epoch, reason=reason))
 
     async def _follow(self, generator: Any) -> None:
         """Ask for the next yield only once the last one is resolved."""
@@ -260,20 +289,31 @@ class Hosted:
             reach(CrashPoint.RESOLVED)
 
     async def _hand_over(self, yielded: Any, generator: Any) -> bool:
-        """Send what was yielded and wait for its resolution; true if fenced."""
+        """Send what was yielded and wait for its resolution; true if fenced, or stopped before all of it was sent."""
         if self._yields is None:
             self._yields = Yields(self._runner.settings, default_source=self._default_source, mask=self.masked)
             self._yields.watch(self._watchers)
+        if self._pace is None:
+            allowance = allowance_for(self._runner.settings.events_per_second, self._wish)
+            self._pace = Pace(allowance, tell=self._tell_throttled)
         try:
-            items, positions = await self._yields.encode(yielded)
+            async with aclosing(self._yields.batches(yielded)) as batches:
+                async for batch in batches:
+                    await self._pace.wait(max(1, batch.events))
+                    if not batch.items and not batch.positions:
+                        await asyncio.sleep(0)  # One that yields nothing in a loop lets others have their turn.
+                    elif await self._deliver(batch) or (self._stopping and not batch.is_last):
+                        return True
         except NotAnEvent as error:
             raise NotAnEvent(f"{error}{_place_of(generator)}") from None
-        if not items and not positions:
-            return False
+        return False
+
+    async def _deliver(self, batch: Batch) -> bool:
+        """Send what is stored together and wait for its resolution; true if fenced."""
         self._sequence = self._runner.next_sequence()
         self._resolution = asyncio.get_running_loop().create_future()
         try:
-            parts = list(chunks(items))
+            parts = list(chunks(batch.items))
             for number, part in enumerate(parts, 1):
                 is_last = number == len(parts)
                 await self._runner.send(
@@ -282,7 +322,7 @@ class Hosted:
                         epoch=self.epoch,
                         sequence=self._sequence,
                         items=part,
-                        positions=tuple(positions) if is_last else (),
+                        positions=tuple(batch.positions.values()) if is_last else (),
                         last=is_last,
                     )
                 )

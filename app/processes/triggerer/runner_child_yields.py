@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.domain.deliveries import DeliveryItem, Position, Refusal
@@ -21,11 +23,30 @@ MAX_POSITION_BYTES = 65_536
 #: What one frame may carry, roughly; an item alone is always smaller than a frame.
 CHUNK_BYTES = 2 * 1024 * 1024
 _CHUNK_ITEMS = 2000
-#: Filters that are applied before other triggers of the runner have their turn.
+#: Longest that what is yielded is encoded before other triggers have their turn, in seconds.
+_LONGEST_TURN = 0.02
 
 
 class NotAnEvent(Exception):
     """``run()`` yielded something that is no event."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """A part of a yield that is stored together. ``events`` counts one for each watcher that gets an item."""
+
+    items: list[DeliveryItem] = field(default_factory=list)
+    #: The last of each lane, by source and lane.
+    positions: dict[tuple[str, str], Position] = field(default_factory=dict)
+    events: int = 0
+    size: int = 0
+    is_last: bool = True
+
+    def add(self, item: DeliveryItem, *, events: int, size: int) -> None:
+        """Take an item along."""
+        self.items.append(item)
+        self.events += events
+        self.size += size
 
 
 class Yields:
@@ -35,6 +56,8 @@ class Yields:
         self._max_bytes = min(settings.max_payload_bytes, MAX_FRAME - 2 * 1024 * 1024)
         self._max_depth = settings.max_payload_depth
         self._raw_limit = settings.raw_limit
+        self._most_events = settings.pending_events
+        self._most_bytes = settings.pending_bytes
         self._default_source = default_source
         self._mask = mask
         self._fan_out = FanOut(Watchers())
@@ -43,22 +66,34 @@ class Yields:
         """From now on these watchers get what passes their filters and schemas."""
         self._fan_out = FanOut(watchers, mask=self._mask, known=self._fan_out)
 
-    async def encode(self, yielded: Any) -> tuple[list[DeliveryItem], list[Position]]:
-        """Raises :class:`NotAnEvent`; a payload that is refused is an item that says why.
+    async def batches(self, yielded: Any) -> AsyncGenerator[Batch, None]:
+        """What was yielded, in parts each of which is stored together; at least one, the positions with the last.
 
-        Thousands of filters take their time: the loop turns in between.
+        Raises :class:`NotAnEvent` before the first part. A payload that is refused is an item that says why. Others
+        have their turn while much is encoded.
         """
-        together = yielded if isinstance(yielded, (list, tuple)) else (yielded,)
-        items: list[DeliveryItem] = []
-        positions: list[Position] = []
-        for each in together:
-            if isinstance(each, TriggerEvent):
-                items.append(await self._item(each))
-            elif isinstance(each, PositionUpdate):
-                self._place(each, items=items, positions=positions)
-            else:
-                raise NotAnEvent(f"run() yielded {_described(each)}; it may yield TriggerEvent, or a list of them")
-        return items, positions
+        batch = Batch()
+        turn_began = time.monotonic()
+        for each in _members(yielded):
+            if time.monotonic() - turn_began > _LONGEST_TURN:
+                await asyncio.sleep(0)
+                turn_began = time.monotonic()
+            for item in await self._encoded(each, batch.positions):
+                cost, size = max(1, len(item.watchers)), weight(item)
+                is_full = batch.events + cost > self._most_events or batch.size + size > self._most_bytes
+                if batch.items and is_full:
+                    positions, batch.positions, batch.is_last = batch.positions, {}, False
+                    yield batch
+                    batch = Batch(positions=positions)
+                    turn_began = time.monotonic()
+                batch.add(item, events=cost, size=size)
+        yield batch
+
+    async def _encoded(
+        self, yielded: TriggerEvent | PositionUpdate, positions: dict[tuple[str, str], Position]
+    ) -> list[DeliveryItem]:
+        """The item of an event; of an update what is refused of it, while the rest goes into ``positions``."""
+        return [await self._item(yielded)] if isinstance(yielded, TriggerEvent) else self._placed(yielded, positions)
 
     async def _item(self, event: TriggerEvent) -> DeliveryItem:
         source = self._default_source if event.source is None else event.source
@@ -98,15 +133,36 @@ class Yields:
         raw, size = _raw(event, self._raw_limit)
         return DeliveryItem(payload=None, key=key, source=source, refusals=(refusal,), raw=raw, raw_size=size)
 
-    def _place(self, update: PositionUpdate, *, items: list[DeliveryItem], positions: list[Position]) -> None:
+    def _placed(self, update: PositionUpdate, positions: dict[tuple[str, str], Position]) -> list[DeliveryItem]:
+        refused: list[DeliveryItem] = []
         for lane, value in update.lanes.items():
             try:
                 text = encode_payload(value, max_bytes=MAX_POSITION_BYTES)
-            except PayloadRefused as refused:
-                reason = f"the position of lane {str(lane)[:200]!r}: {refused}"
-                items.append(DeliveryItem(payload=None, refusals=(Refusal(code="position", reason=reason),)))
+            except PayloadRefused as error:
+                reason = f"the position of lane {str(lane)[:200]!r}: {error}"
+                refused.append(DeliveryItem(payload=None, refusals=(Refusal(code="position", reason=reason),)))
             else:
-                positions.append(Position(source=_clean(update.source), lane=_clean(lane), position=text))
+                found = Position(source=_clean(update.source), lane=_clean(lane), position=text)
+                positions.pop((found.source, found.lane), None)
+                positions[found.source, found.lane] = found
+        return refused
+
+
+def _members(yielded: Any) -> tuple[TriggerEvent | PositionUpdate, ...]:
+    """What was yielded, one after the other. Raises :class:`NotAnEvent`."""
+    together = tuple(yielded) if isinstance(yielded, (list, tuple)) else (yielded,)
+    for each in together:
+        if not isinstance(each, (TriggerEvent, PositionUpdate)):
+            raise NotAnEvent(f"run() yielded {_described(each)}; it may yield TriggerEvent, or a list of them")
+    return together
+
+
+def weight(item: DeliveryItem) -> int:
+    """Bytes that an item takes in a frame, at most."""
+    text = item.payload or ""
+    size = len(text) if text.isascii() else 4 * len(text)
+    size += len(item.raw or b"") + 9 * len(item.watchers) + 300
+    return size + sum(len(each.reason) * 4 + 9 * len(each.watchers) for each in item.refusals)
 
 
 def chunks(items: Sequence[DeliveryItem]) -> Iterator[tuple[DeliveryItem, ...]]:
@@ -114,14 +170,12 @@ def chunks(items: Sequence[DeliveryItem]) -> Iterator[tuple[DeliveryItem, ...]]:
     part: list[DeliveryItem] = []
     size = 0
     for item in items:
-        weight = 4 * len(item.payload or "") if not (item.payload or "").isascii() else len(item.payload or "")
-        weight += len(item.raw or b"") + 9 * len(item.watchers) + 300
-        weight += sum(len(each.reason) * 4 + 9 * len(each.watchers) for each in item.refusals)
-        if part and (size + weight > CHUNK_BYTES or len(part) >= _CHUNK_ITEMS):
+        added = weight(item)
+        if part and (size + added > CHUNK_BYTES or len(part) >= _CHUNK_ITEMS):
             yield tuple(part)
             part, size = [], 0
         part.append(item)
-        size += weight
+        size += added
     yield tuple(part)
 
 

@@ -13,19 +13,19 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from app.domain.deliveries import Delivery
 from app.kernel.clock import Clock
 from app.kernel.settings import Settings
 from app.kernel.telemetry import LimitedLog, get_logger
+from app.processes.triggerer import messages
 from app.processes.triggerer.aging import Aging
 from app.processes.triggerer.committer import Committer, Waiting
 from app.processes.triggerer.deaths import ShortLives, may_be_chance, shown
 from app.processes.triggerer.held import Held, Phase, restart_backoff, watches
-from app.processes.triggerer.messages import Ended, LogLine, Ready, Rewatch, SourceLag, SourceState, Stop, Yielded
 from app.processes.triggerer.owned_rows import Changed
 from app.processes.triggerer.runner import RunnerEnd, RunnerProcess
 from app.processes.triggerer.runners import Runners
 from app.processes.triggerer.stuck_sources import Sources
+from app.processes.triggerer.throttling import Throttling
 from app.processes.triggerer.trigger_logs import TriggerLogs
 from app.processes.triggerer.watchdog import Blocked, place_of
 from app.processes.triggerer.writes import Writes
@@ -78,6 +78,8 @@ class Supervisor:
         self._short_lives = ShortLives()
         self._aging = Aging()
         self._noise = LimitedLog(_log)
+        #: Which triggers wait for a limit.
+        self.throttling = Throttling(writes=writes, logs=logs, find=self._held.get)
         self._sources = Sources(settings=settings, clock=clock, writes=writes, logs=logs, noise=self._noise)
         self.is_closing = False
         #: Set while nothing is held.
@@ -122,14 +124,17 @@ class Supervisor:
         for held in [held for trigger_id in ids if (held := self._held.get(trigger_id)) is not None]:
             row = rows.get(held.id)
             if row is None or row.epoch != held.epoch:
-                held.is_ours = False
-                self._leave(held, "it is not ours any more")
+                self.fenced(held)
             elif not row.wanted:
                 self._leave(held, "nobody wants its events now")
+            elif row.retry_requested and held.phase is Phase.PAUSED:
+                self._logs.write(held.id, "it starts again now: a person asked for it")
+                held.forgive()
+                self._start_again(held)
             elif watchers.get(held.id, ()) != held.watchers:
                 held.watchers = watchers.get(held.id, ())
                 if held.runner is not None and held.phase is Phase.RUNNING:
-                    frame = Rewatch(trigger_id=held.id, epoch=held.epoch, watchers=watches(held.watchers))
+                    frame = messages.Rewatch(trigger_id=held.id, epoch=held.epoch, watchers=watches(held.watchers))
                     held.runner.send(frame)
 
     def give_up(self, held: Held) -> None:
@@ -162,6 +167,7 @@ class Supervisor:
         held.phase = Phase.RUNNING
         held.started_at = self._clock.monotonic()
         held.forget_parts()
+        held.waits.clear()
         held.runner = self._runners.get(held.runner_key())
         held.runner.send(held.start_frame())
 
@@ -212,7 +218,7 @@ class Supervisor:
             self._logs.write(held.id, f"closing: {reason}")
         was_running, held.phase = held.phase is Phase.RUNNING, Phase.LEAVING
         if was_running and held.runner is not None and not held.runner.is_over:
-            held.runner.send(Stop(trigger_id=held.id, epoch=held.epoch))
+            held.runner.send(messages.Stop(trigger_id=held.id, epoch=held.epoch))
             held.timer = asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leaves_too_slowly, held)
         else:
             self._gone(held)
@@ -305,21 +311,21 @@ class Supervisor:
 
     def _on_frame(self, runner: RunnerProcess, frame: Any) -> None:
         match frame:
-            case Yielded():
+            case messages.Yielded():
                 self._on_yield(runner, frame)
-            case Ended():
+            case messages.Ended():
                 if (older := self._older.get((frame.trigger_id, frame.epoch))) is not None:
                     self._older_closed(older)
                 elif (held := self._current(runner, frame.trigger_id, frame.epoch)) is not None:
                     self._on_ended(held, frame)
-            case SourceState() | SourceLag():
-                held = self._current(runner, frame.trigger_id, frame.epoch)
-                if held is not None:
-                    self._sources.heard(held, frame)
-            case LogLine():
+            case messages.SourceState() | messages.SourceLag() | messages.Throttled():
+                if (held := self._current(runner, frame.trigger_id, frame.epoch)) is not None:
+                    listener: Any = self.throttling if isinstance(frame, messages.Throttled) else self._sources
+                    listener.heard(held, frame)
+            case messages.LogLine():
                 name: int | str = frame.trigger_id or f"runner-{runner.key}"
                 self._logs.write(name, frame.event, level=frame.level, logger=frame.logger, timestamp=frame.timestamp)
-            case Ready():
+            case messages.Ready():
                 return
             case _:
                 raise TypeError(f"a runner sent {type(frame).__name__}")
@@ -328,20 +334,14 @@ class Supervisor:
         held = self._held.get(trigger_id)
         return held if held is not None and held.runner is runner and held.epoch == epoch else None
 
-    def _on_yield(self, runner: RunnerProcess, frame: Yielded) -> None:
+    def _on_yield(self, runner: RunnerProcess, frame: messages.Yielded) -> None:
         held = self._current(runner, frame.trigger_id, frame.epoch)
-        if held is None:
+        if held is None or (delivery := held.completed_by(frame)) is None:
             return
-        held.parts += frame.items
-        held.places += frame.positions
-        if not frame.last:
-            return
-        delivery = Delivery(trigger_id=held.id, epoch=held.epoch, items=tuple(held.parts), positions=tuple(held.places))
         size = sum(len(item.payload or "") + len(item.raw or b"") + 200 for item in delivery.items)
-        held.forget_parts()
         self._committer.offer(Waiting(receiver=runner, sequence=frame.sequence, delivery=delivery, size=size))
 
-    def _on_ended(self, held: Held, frame: Ended) -> None:
+    def _on_ended(self, held: Held, frame: messages.Ended) -> None:
         if frame.error is not None and held.phase is Phase.LEAVING:
             self._logs.write(held.id, f"failed while it was closed: {frame.error}", level="warning")
         if held.phase is Phase.LEAVING:

@@ -135,6 +135,7 @@ class _Lease:
                 writes=self._writes,
             )
             self._writes.on_fenced = self.supervisor.fenced
+            self.committer.on_pressure = self.supervisor.throttling.pressed
             claiming = group.create_task(self._claim_for_ever(), name="triggerer:claim")
             peers = Peers(self._database, self._notifier, self._settings, job_id=self.job.id)
             warming = group.create_task(Warming(self._database, self.runners).keep_warm(), name="triggerer:warm")
@@ -287,6 +288,9 @@ class _Lease:
             stop_seconds=STOP_SECONDS / 2,
             bundle_root=root,
             lag_interval=self._settings.lag_interval,
+            events_per_second=self._settings.trigger_events_per_second,
+            pending_events=self._settings.trigger_pending_events,
+            pending_bytes=self._settings.trigger_pending_bytes,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from app.kernel.clock import Clock
 from app.kernel.telemetry import LimitedLog, get_logger
 from app.processes.triggerer.held import Held
-from app.services import trigger_sources, triggers
+from app.services import trigger_limits, trigger_sources, triggers
 from app.store.database import Database
 from app.store.wakeups import Notifier
 
@@ -58,6 +58,10 @@ class Writes(Protocol):
 
     def lags(self, lags: Sequence[tuple[int, int, int | None]]) -> None:
         """How much waits at the sources of the ``(id, epoch)`` triggers; None is unknown."""
+        ...
+
+    def throttled(self, held: Held, *, reason: str | None) -> None:
+        """It waits at its yield for that reason, or (None) no more."""
         ...
 
 
@@ -167,6 +171,16 @@ class QueuedWrites:
 
         async def write() -> None:
             await trigger_sources.record_lags(self._database, owner_id=self._owner_id, lags=lags)
+
+        self._queue.put_nowait(write)
+
+    def throttled(self, held: Held, *, reason: str | None) -> None:
+        """It waits at its yield for that reason, or (None) no more."""
+
+        async def write() -> None:
+            await trigger_limits.record_throttled(
+                self._database, owner_id=self._owner_id, trigger_id=held.id, epoch=held.epoch, reason=reason
+            )
 
         self._queue.put_nowait(write)
 

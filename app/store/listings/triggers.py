@@ -6,7 +6,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, any_, case, func, literal, or_, select
+from sqlalchemy import ColumnElement, Select, any_, case, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.states import ShownTriggerStatus, TriggerStatus
@@ -35,6 +35,8 @@ _SHOWN = (
     "lag_at",
     "degraded_reason",
     "degraded_since",
+    "throttled_reason",
+    "throttled_since",
 )
 _ORDER: dict[str, ColumnElement[Any]] = {name: trigger.c[name] for name in _SHOWN}
 
@@ -44,14 +46,7 @@ async def list_triggers(
 ) -> Page:
     """Triggers of watchers and of deferred tasks. ``lease`` (in seconds) is how long a silent triggerer counts."""
     shown = _shown_status(lease)
-    statement = select(
-        *(trigger.c[name] for name in _SHOWN if name != "status"),
-        shown.label("status"),
-        trigger.c.owner_id.label("triggerer_id"),
-        task_instance.c.dag_id,
-        task_instance.c.run_id,
-        task_instance.c.task_id,
-    ).outerjoin(task_instance, task_instance.c.id == trigger.c.task_instance_id)
+    statement = _shown(shown)
     if status is not None:
         statement = statement.where(shown == status.value)
     page = await read_page(
@@ -59,6 +54,26 @@ async def list_triggers(
     )
     watchers = await _watchers(connection, [row["id"] for row in page.rows])
     return Page(rows=[{**row, "watchers": watchers[row["id"]]} for row in page.rows], total=page.total)
+
+
+async def read_trigger(connection: AsyncConnection, trigger_id: int, *, lease: float) -> dict[str, Any] | None:
+    """One trigger as :func:`list_triggers` shows it."""
+    statement = _shown(_shown_status(lease)).where(trigger.c.id == trigger_id)
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    if row is None:
+        return None
+    return {**row, "watchers": (await _watchers(connection, [trigger_id]))[trigger_id]}
+
+
+def _shown(status: ColumnElement[str]) -> Select[Any]:
+    return select(
+        *(trigger.c[name] for name in _SHOWN if name != "status"),
+        status.label("status"),
+        trigger.c.owner_id.label("triggerer_id"),
+        task_instance.c.dag_id,
+        task_instance.c.run_id,
+        task_instance.c.task_id,
+    ).outerjoin(task_instance, task_instance.c.id == trigger.c.task_instance_id)
 
 
 def _shown_status(lease: float) -> ColumnElement[str]:

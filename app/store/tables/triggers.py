@@ -63,6 +63,11 @@ trigger = Table(
     Column("runs_alone", Boolean, nullable=False, server_default="false"),
     #: Runners that were killed while it executed, since it was last healthy for long.
     Column("strikes", Integer, nullable=False, server_default="0"),
+    #: Why it waits at its yield: a limit. Any change of its status clears it.
+    Column("throttled_reason", Text),
+    moment("throttled_since"),
+    #: A person asked that it starts again now. Any change of its status clears it.
+    moment("retry_requested_at"),
     #: Deferral: the attempt that waits. Filled by the deferral issue's code.
     Column("task_instance_id", BigInteger, ForeignKey("task_instance.id", ondelete="CASCADE")),
     moment("timeout_at"),

@@ -19,7 +19,8 @@ class TriggerAnswer(Answer):
     """A trigger and how it does. Never its arguments.
 
     ``lag`` is how many messages wait at its source, as it said at ``lag_at``; null where that is unknown. A source that
-    stood still is ``degraded`` until it makes progress.
+    stood still is ``degraded`` until it makes progress. A trigger that waits at its yield because of a limit is
+    ``throttled``: its messages wait in the broker.
     """
 
     id: int
@@ -44,6 +45,8 @@ class TriggerAnswer(Answer):
     lag_at: datetime | None = None
     degraded_reason: str | None = None
     degraded_since: datetime | None = None
+    throttled_reason: str | None = None
+    throttled_since: datetime | None = None
     watchers: list[TriggerWatcherAnswer]
     dag_id: str | None = None
     run_id: str | None = None
