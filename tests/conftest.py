@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -20,6 +21,7 @@ import pytest_asyncio
 
 from app.kernel.settings import Settings, load_settings
 from tests.postgres import LEAK_LIMIT, PostgresForTests, running_postgres
+from watchers.known_secrets import known_secrets
 
 # Loaded early: its late import at the end of a run meets a defect of Python 3.11 (recursion depth after greenlets).
 assert hypothesis
@@ -82,6 +84,17 @@ def home() -> Iterator[Path]:
 def settings(home: Path, database_url: str) -> Settings:
     """Settings on the test's home and database."""
     return load_settings(home=home, database_url=database_url)
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_new_process() -> Iterator[None]:
+    """What a test teaches its process (secrets to be masked, handlers of signals) is nothing to the next one."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    known_secrets.forget_all()
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

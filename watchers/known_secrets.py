@@ -45,6 +45,11 @@ class KnownSecrets:
                 del self._texts[oldest]
             self._mask = mask_texts(self._texts)
 
+    def forget_all(self) -> None:
+        """Remember nothing more, as a process that has just started."""
+        with self._lock:
+            self._texts, self._mask = {}, redact_uri
+
     def mask(self, text: str) -> str:
         """``text`` without what is remembered, and without the password of any URI."""
         return self._mask(text)
