@@ -49,7 +49,7 @@ ODD_BODIES = (
 def within(path: str, **places: Any) -> str:
     """A path with its places filled; what is not named gets a value that may exist."""
     every = {"dag_id": DAG, "run_id": "r", "task_id": "t", "xcom_key": "k", "try_number": 1, "asset_id": 1,
-             "import_error_id": 1, "dead_letter_id": 1, **places}  # fmt: skip
+             "import_error_id": 1, "dead_letter_id": 1, "trigger_id": 1, **places}  # fmt: skip
     return path.format(**{name: quote(str(value), safe="") for name, value in every.items()})
 
 
