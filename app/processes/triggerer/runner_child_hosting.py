@@ -299,7 +299,7 @@ class Hosted:
         try:
             async with aclosing(self._yields.batches(yielded)) as batches:
                 async for batch in batches:
-                    await self._pace.wait(max(1, batch.events))
+                    await self._pace.wait(max(1, len(batch.items)))
                     if not batch.items and not batch.positions:
                         await asyncio.sleep(0)  # One that yields nothing in a loop lets others have their turn.
                     elif await self._deliver(batch) or (self._stopping and not batch.is_last):

@@ -33,20 +33,13 @@ class NotAnEvent(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """A part of a yield that is stored together. ``events`` counts one for each watcher that gets an item."""
+    """A part of a yield that is stored together."""
 
     items: list[DeliveryItem] = field(default_factory=list)
     #: The last of each lane, by source and lane.
     positions: dict[tuple[str, str], Position] = field(default_factory=dict)
-    events: int = 0
     size: int = 0
     is_last: bool = True
-
-    def add(self, item: DeliveryItem, *, events: int, size: int) -> None:
-        """Take an item along."""
-        self.items.append(item)
-        self.events += events
-        self.size += size
 
 
 class Yields:
@@ -79,14 +72,14 @@ class Yields:
                 await asyncio.sleep(0)
                 turn_began = time.monotonic()
             for item in await self._encoded(each, batch.positions):
-                cost, size = max(1, len(item.watchers)), weight(item)
-                is_full = batch.events + cost > self._most_events or batch.size + size > self._most_bytes
-                if batch.items and is_full:
+                size = weight(item)
+                if batch.items and (len(batch.items) >= self._most_events or batch.size + size > self._most_bytes):
                     positions, batch.positions, batch.is_last = batch.positions, {}, False
                     yield batch
                     batch = Batch(positions=positions)
                     turn_began = time.monotonic()
-                batch.add(item, events=cost, size=size)
+                batch.items.append(item)
+                batch.size += size
         yield batch
 
     async def _encoded(
