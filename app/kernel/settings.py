@@ -167,7 +167,8 @@ class Settings(BaseSettings):
     )
 
     triggerer_queues_enabled: bool = _setting(
-        False, "Whether the trigger of a deferred task goes to the task's queue; by default any triggerer may run it"
+        False,
+        "Whether the trigger of a deferred task goes to the task's queue; no effect before tasks can be deferred",
     )
     team_folders: str = _setting(
         "",

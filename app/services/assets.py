@@ -230,37 +230,58 @@ async def _apply_links(
     )
     for before, after in inherits:
         await asset_triggers.copy_positions(connection, from_trigger=before, to_trigger=after)
-    if difference.created:
-        new = [
-            NewLink(
-                asset_id=ids[link.asset],
-                trigger_id=trigger_ids[link.trigger.identity],
-                name=link.name,
-                when=link.when,
-                schema=link.schema,
-            )
-            for link, _ in difference.created
-        ]
-        for watcher_id, (link, _) in zip(
-            await watcher_links.insert_links(connection, new), difference.created, strict=True
-        ):
-            declared[watcher_id] = link.bundle_digest
+    declared |= await _insert_links(connection, difference, ids=ids, trigger_ids=trigger_ids)
     if declared:
         await watcher_links.declare_links(connection, declared, file_path=file_path)
     if difference.ended:
         await watcher_links.end_declarations(connection, difference.ended, file_path=file_path)
         lost.update(await watcher_links.delete_undeclared(connection, difference.ended))
-    for link, replaced in difference.created:
-        if replaced is not None:
-            await asset_triggers.inherit_letters(
-                connection,
-                from_trigger=replaced,
-                to_trigger=trigger_ids[link.trigger.identity],
-                asset_id=ids[link.asset],
-            )
+    await _hand_on_letters(connection, difference, ids=ids, trigger_ids=trigger_ids)
     made = {trigger_ids[identity] for identity in fresh}
     gained = {trigger_ids[link.trigger.identity] for link, _ in difference.created}
     return made, (gained & lost) - made
+
+
+async def _insert_links(
+    connection: Connection,
+    difference: LinkDifference,
+    *,
+    ids: Mapping[AssetKey, int],
+    trigger_ids: Mapping[str, int],
+) -> dict[int, str]:
+    """The new links by id, with the digest of the code that declares them."""
+    if not difference.created:
+        return {}
+    new = [
+        NewLink(
+            asset_id=ids[link.asset],
+            trigger_id=trigger_ids[link.trigger.identity],
+            name=link.name,
+            when=link.when,
+            schema=link.schema,
+        )
+        for link, _ in difference.created
+    ]
+    watcher_ids = await watcher_links.insert_links(connection, new)
+    return {
+        watcher_id: link.bundle_digest for watcher_id, (link, _) in zip(watcher_ids, difference.created, strict=True)
+    }
+
+
+async def _hand_on_letters(
+    connection: Connection,
+    difference: LinkDifference,
+    *,
+    ids: Mapping[AssetKey, int],
+    trigger_ids: Mapping[str, int],
+) -> None:
+    """Dead letters of a trigger that was replaced go to the one in its place; once a trigger, not once a link."""
+    heirs: dict[tuple[int, int], list[int]] = {}
+    for link, replaced in difference.created:
+        if replaced is not None:
+            heirs.setdefault((replaced, trigger_ids[link.trigger.identity]), []).append(ids[link.asset])
+    for (before, after), asset_ids in heirs.items():
+        await asset_triggers.inherit_letters(connection, from_trigger=before, to_trigger=after, asset_ids=asset_ids)
 
 
 def _new_trigger(link: WantedLink, encrypt: Encrypt) -> NewTrigger:

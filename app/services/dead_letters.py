@@ -15,13 +15,13 @@ import msgspec
 from app.domain.deliveries import Refusal
 from app.domain.states import DeadLetterState
 from app.kernel.errors import AlreadyExists, InvalidRequest, NotFound
-from app.services.recording import message_identity, record
+from app.services.recording import body_of, event_of, message_identity, record
 from app.services.triggers import WatcherFilter, watchers_of_trigger
 from app.store import dead_letters as statements
 from app.store import events as event_statements
 from app.store.database import Database, HotConnection
 from app.store.dead_letters import DeadLetterRow, HeldRow
-from app.store.events import EventRow, IdentityRow, WatcherRow
+from app.store.events import IdentityRow, WatcherRow
 from app.store.wakeups import Notifier
 
 #: Codes of refusals by one asset; all others are of every asset of the trigger.
@@ -210,21 +210,11 @@ class _Requeue:
             found = await event_statements.events_of_identities(self._hot, keys=old) if old else {}
             known = {asset_id: event_id for (asset_id, _), event_id in found.items()}
         events = [
-            EventRow(
-                id=event_id,
-                asset_id=watcher.asset_id,
-                body_id=body_id,
-                origin="trigger",
-                trigger_id=watcher.trigger_id,
-                watcher_name=watcher.name,
-                source=row.source,
-                key=row.key,
-            )
+            event_of(watcher, event_id=event_id, body_id=body_id, source=row.source, key=row.key)
             for watcher, event_id in zip(watchers, event_ids, strict=True)
             if watcher.asset_id not in known
         ]
-        bodies = {body_id: f'{{"from_trigger": true, "payload": {self._payload}}}'}
-        await record(self._hot, bodies=bodies, events=events)
+        await record(self._hot, bodies={body_id: body_of(self._payload)}, events=events)
         made = [event.id for event in events]
         await statements.name_origin(self._hot, letter_id=row.id, event_ids=made)
         return sorted([*made, *known.values()]), len(made)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.domain.deliveries import Delivery, DeliveryItem, Refusal, Resolution, Verdict
-from app.services.recording import message_identity, record
+from app.services.recording import body_of, event_of, message_identity, record
 from app.store import dead_letters, positions, triggers
 from app.store import events as statements
 from app.store.database import HotConnection
 from app.store.dead_letters import DeadLetterRow
-from app.store.events import EventRow, IdentityRow, WatcherRow
+from app.store.events import IdentityRow, WatcherRow
 from app.store.positions import PositionRow
 from app.store.triggers import Tally
 
@@ -77,10 +77,10 @@ class Batch:
         event_ids, body_ids = await statements.reserve_ids(hot, events=len(candidates), bodies=len(items))
         new = await self._new_only(hot, candidates, items=items, event_ids=event_ids)
         bodies = {
-            body_ids[index]: f'{{"from_trigger": true, "payload": {item.payload}}}' for index, item in enumerate(items)
+            body_ids[index]: body_of(item.payload) for index, item in enumerate(items) if item.payload is not None
         }
         events = [
-            _event(event_id, row, item=items[index], body_id=body_ids[index])
+            event_of(row, event_id=event_id, body_id=body_ids[index], source=items[index].source, key=items[index].key)
             for event_id, (_, index, row) in zip(event_ids, candidates, strict=True)
             if event_id in new
         ]
@@ -191,19 +191,6 @@ class Batch:
 
 def _touched(item: DeliveryItem) -> list[int]:
     return [*item.watchers, *(id_ for each in item.refusals for id_ in each.watchers)]
-
-
-def _event(event_id: int, watcher: WatcherRow, *, item: DeliveryItem, body_id: int) -> EventRow:
-    return EventRow(
-        id=event_id,
-        asset_id=watcher.asset_id,
-        body_id=body_id,
-        origin="trigger",
-        trigger_id=watcher.trigger_id,
-        watcher_name=watcher.name,
-        source=item.source,
-        key=item.key,
-    )
 
 
 def _storable(text: str | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from app.store import events as statements
 from app.store.database import HotConnection
-from app.store.events import EventRow
+from app.store.events import EventRow, WatcherRow
 
 
 async def record(hot: HotConnection, *, bodies: Mapping[int, str], events: Sequence[EventRow]) -> list[str]:
@@ -23,6 +23,25 @@ async def record(hot: HotConnection, *, bodies: Mapping[int, str], events: Seque
         hot, bodies=[(body_id, bodies[body_id]) for body_id in used], events=events, consumers=consumers
     )
     return consumers
+
+
+def body_of(payload: str) -> str:
+    """The body of an event that a trigger made, from the JSON text of its payload."""
+    return f'{{"from_trigger": true, "payload": {payload}}}'
+
+
+def event_of(watcher: WatcherRow, *, event_id: int, body_id: int, source: str | None, key: str | None) -> EventRow:
+    """The event that a message (named by ``source`` and ``key``) makes of the asset of a watcher."""
+    return EventRow(
+        id=event_id,
+        asset_id=watcher.asset_id,
+        body_id=body_id,
+        origin="trigger",
+        trigger_id=watcher.trigger_id,
+        watcher_name=watcher.name,
+        source=source,
+        key=key,
+    )
 
 
 def message_identity(*parts: str | int | None) -> bytes:

@@ -102,15 +102,17 @@ async def copy_positions(connection: AsyncConnection, *, from_trigger: int, to_t
     await connection.execute(upsert(position).from_select(columns, taken).on_conflict_do_nothing())
 
 
-async def inherit_letters(connection: AsyncConnection, *, from_trigger: int, to_trigger: int, asset_id: int) -> None:
-    """Let a trigger that takes another's place for an asset answer for that asset's dead letters, and for those of the
-    whole trigger once nothing else is linked to it."""
+async def inherit_letters(
+    connection: AsyncConnection, *, from_trigger: int, to_trigger: int, asset_ids: Collection[int]
+) -> None:
+    """Let a trigger that takes another's place for assets answer for their dead letters, and for those of the whole
+    trigger once nothing else is linked to it."""
     letter = dead_letter
     linked = select(asset_watcher.c.id).where(asset_watcher.c.trigger_id == from_trigger)
     of_all = and_(letter.c.asset_id.is_(None), ~linked.exists())
     statement = (
         update(letter)
-        .where(letter.c.trigger_id == from_trigger, or_(letter.c.asset_id == asset_id, of_all))
+        .where(letter.c.trigger_id == from_trigger, or_(among(letter.c.asset_id, asset_ids), of_all))
         .values(trigger_id=to_trigger)
     )
     await connection.execute(statement)

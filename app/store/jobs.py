@@ -130,18 +130,14 @@ async def neighbour_of(session: HotConnection, *, job_type: str, job_id: int) ->
     Whoever waits for its neighbour is part of a ring in which each process is waited for, by one session.
     """
     row = await session.fetchrow(
-        """
-        SELECT j.id, EXISTS (
-                   SELECT 1 FROM pg_locks l
-                   WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.mode = 'ExclusiveLock'
-                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                     AND l.classid::bigint = $3::bigint AND l.objid::bigint = j.id)
-        FROM job j WHERE j.job_type = $1 AND j.ended_at IS NULL AND j.id <> $2::bigint
-        ORDER BY j.id < $2::bigint DESC, j.id DESC LIMIT 1
-        """,
+        f"""
+        SELECT j.id, NOT ({_IS_FREE})
+        FROM job j WHERE j.job_type = $1 AND j.ended_at IS NULL AND j.id <> $3::bigint
+        ORDER BY j.id < $3::bigint DESC, j.id DESC LIMIT 1
+        """,  # noqa: S608 - of fixed parts
         job_type,
-        job_id,
         JOB_LOCK_SPACE,
+        job_id,
     )
     return None if row is None else (row[0], row[1])
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
 from tests.chaos.ledger import Ledger
 from tests.chaos.sources import Source
+
+
+async def end_all(flows: Sequence[Flow], ledger: Ledger, dag_ids: Sequence[str]) -> None:
+    """Send no more, and see everything stored: each message one event and one run of the DAG of its flow."""
+    for flow in flows:
+        flow.pause()
+    await ledger.until_all_stored()
+    for flow, dag_id in zip(flows, dag_ids, strict=True):
+        await ledger.assert_each_event_once(flow.source.kind)
+        await ledger.assert_each_run_once(flow.source.kind, dag_id)
 
 
 class Flow:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos import figures
 from tests.chaos.fleet import Fleet
-from tests.chaos.flow import Flow
+from tests.chaos.flow import Flow, end_all
 from tests.chaos.ledger import Ledger
 from tests.chaos.outages import FAST, IMMEDIATE, Said, end, migrated_server
 from tests.chaos.recorded import Recording
@@ -84,12 +84,7 @@ async def test_the_database_is_restarted(
             )
             figures.record("5 database restarted", f"{name}, to what waited", figures.spread(waited))
             await _assert_nobody_raves(fleet, said, name)
-        for flow in flows:
-            flow.pause()
-        await ledger.until_all_stored()
-        for flow, dag_id in zip(flows, dag_ids, strict=True):
-            await ledger.assert_each_event_once(flow.source.kind)
-            await ledger.assert_each_run_once(flow.source.kind, dag_id)
+        await end_all(flows, ledger, dag_ids)
         assert {node.name: node.pid for node in fleet.nodes.values() if node.is_running} == pids
     recording.assert_never_twice()
     assert recording.kills == 0

@@ -21,7 +21,7 @@ from tests.acceptance.deployment import Client, HttpError
 from tests.chaos import figures
 from tests.chaos.conftest import MakeFleet
 from tests.chaos.fleet import Fleet
-from tests.chaos.flow import Flow
+from tests.chaos.flow import Flow, end_all
 from tests.chaos.ledger import Ledger
 from tests.chaos.nodes import Node
 from tests.chaos.recorded import Recording
@@ -81,12 +81,7 @@ async def test_a_watcher_survives_every_end(make_fleet: MakeFleet, tmp_path: Pat
                 if not node.is_running:
                     node.start()
             await fleet.until_up()
-        for flow in flows:
-            flow.pause()
-        await ledger.until_all_stored()
-        for flow, dag_id in zip(flows, dag_ids, strict=True):
-            await ledger.assert_each_event_once(flow.source.kind)
-            await ledger.assert_each_run_once(flow.source.kind, dag_id)
+        await end_all(flows, ledger, dag_ids)
         statuses = await fleet.fetch("SELECT status FROM trigger")
         assert {row["status"] for row in statuses} == {"running"}
     assert recording.kills == 0
@@ -207,11 +202,7 @@ async def test_a_triggerer_is_cut_off_from_the_database(
             await eventually(leased_anew, 60, what="a new lease of the one that was cut off")
             for flow in flows:
                 await ledger.until_stored(flow.source.kind, await flow.send_one())
-                flow.pause()
-            await ledger.until_all_stored()
-            for flow, dag_id in zip(flows, dag_ids, strict=True):
-                await ledger.assert_each_event_once(flow.source.kind)
-                await ledger.assert_each_run_once(flow.source.kind, dag_id)
+            await end_all(flows, ledger, dag_ids)
     assert recording.kills == 0
     assert max(new) <= 12
 

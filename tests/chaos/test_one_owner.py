@@ -15,7 +15,7 @@ from app.processes.triggerer.rebalancing import STEADY
 from tests.chaos import figures
 from tests.chaos.conftest import MakeFleet
 from tests.chaos.fleet import Fleet
-from tests.chaos.flow import Flow
+from tests.chaos.flow import Flow, end_all
 from tests.chaos.ledger import Ledger
 from tests.chaos.recorded import Recording
 
@@ -53,12 +53,7 @@ async def test_one_owner_each(
             if number:
                 await _settled(fleet)
             await _hand_over(fleet, chance, deaths)
-        for flow in flows:
-            flow.pause()
-        await ledger.until_all_stored()
-        for flow, dag_id in zip(flows, dag_ids, strict=True):
-            await ledger.assert_each_event_once(flow.source.kind)
-            await ledger.assert_each_run_once(flow.source.kind, dag_id)
+        await end_all(flows, ledger, dag_ids)
         sent = sum(flow.sent for flow in flows)
     recording.assert_never_twice(deaths=deaths)
     ran = {name: recording.intervals(name, deaths=deaths) for name in recording.sources}

@@ -63,9 +63,10 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     receiver: Receiver
     sequence: int
     delivery: Delivery
-    size: int
     rest: tuple[Delivery, ...] = ()
     turn: float = 0.0
+    #: Bytes of the delivery, roughly.
+    size: int = 0
 
     @property
     def events(self) -> int:
@@ -125,8 +126,10 @@ class Committer:
         self._wake.set()
 
     def _queue(self, waiting: Waiting) -> None:
-        turn = self._turns.take(waiting.delivery.trigger_id, events=waiting.events, size=waiting.size)
-        self._waiting.append(structs.replace(waiting, turn=turn))
+        delivery = waiting.delivery
+        size = sum(len(item.payload or "") + len(item.raw or b"") + 200 for item in delivery.items)
+        turn = self._turns.take(delivery.trigger_id, events=waiting.events, size=size)
+        self._waiting.append(structs.replace(waiting, size=size, turn=turn))
 
     def reconsider(self) -> None:
         """Consumers may have caught up: look again at what is held back."""

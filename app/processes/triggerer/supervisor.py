@@ -338,8 +338,7 @@ class Supervisor:
         held = self._current(runner, frame.trigger_id, frame.epoch)
         if held is None or (delivery := held.completed_by(frame)) is None:
             return
-        size = sum(len(item.payload or "") + len(item.raw or b"") + 200 for item in delivery.items)
-        self._committer.offer(Waiting(receiver=runner, sequence=frame.sequence, delivery=delivery, size=size))
+        self._committer.offer(Waiting(receiver=runner, sequence=frame.sequence, delivery=delivery))
 
     def _on_ended(self, held: Held, frame: messages.Ended) -> None:
         if frame.error is not None and held.phase is Phase.LEAVING:
