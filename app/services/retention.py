@@ -7,7 +7,7 @@ and leaves alone what somebody works on. With a term it is refused once another 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -55,11 +55,6 @@ async def server_time(database: Database) -> datetime:
     """The clock by which ages are judged."""
     async with database.glance() as hot:
         return await statements.read_clock(hot)
-
-
-def known_before(now: datetime, *, days: float) -> datetime:
-    """The moment before which identities are past their de-duplication period of ``days``."""
-    return now - timedelta(days=days)
 
 
 async def clean_batch(database: Database, cleaning: Cleaning, *, after: Place | None = None) -> Batch:
