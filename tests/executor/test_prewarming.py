@@ -105,3 +105,12 @@ async def test_an_unpaused_dag_is_warmed(database_url: str, executor_settings: S
     async with world(database_url, executor_settings, PIPELINE, paused=True) as there:
         await set_paused(there.database, there.notifier, dag_id="quick", paused=False)
         assert await eventually(_warm_parents, what="a warm parent once the DAG is unpaused")
+
+
+async def test_the_process_that_waits_ends_before_its_parent(database_url: str, executor_settings: Settings) -> None:
+    """Nothing is left to whoever reaps orphans."""
+    async with world(database_url, executor_settings, PIPELINE):
+        (parent,) = await eventually(_warm_parents)
+        (waiting,) = await eventually(parent.children, what="a process that waits for an attempt")
+    assert not psutil.pid_exists(waiting.pid)
+    assert not psutil.pid_exists(parent.pid)

@@ -21,6 +21,9 @@ from app.processes.executor import messages
 
 _log = get_logger("executor")
 
+#: Longest that a warm parent may take to end by itself once it is asked to, in seconds.
+END_LIMIT = 1.0
+
 
 class ParentGone(Exception):
     """The warm parent ended, or never came up; the message says why."""
@@ -209,7 +212,12 @@ class WarmParent:
 
     async def stop(self) -> None:
         """End the process (and, with it, attempts that still run)."""
+        serves = self.ready.done()
         self._lose("the executor stopped it")
+        if serves:
+            # It ends as its control socket closes, and sees to it that the process forked ahead is gone before.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), END_LIMIT)
         with suppress(ProcessLookupError):
             self.process.kill()
         await self.process.wait()

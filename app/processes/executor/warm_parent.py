@@ -132,6 +132,7 @@ class _Forking:
                 if key.data is not None:
                     self._reap(key.fd, key.data)
                 elif not self._read_request():
+                    self._end_spare()
                     return 0
 
     def _read_request(self) -> bool:
@@ -172,6 +173,13 @@ class _Forking:
                 self._spare = _Spare(end=ours, child=self._fork(theirs.fileno(), waiting_on=ours))
         except OSError:
             ours.close()  # no process to be had: the next attempt will say so
+
+    def _end_spare(self) -> None:
+        """Let the process that waits end, and see it gone: an orphan is left to whoever reaps those, however late."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.end.close()
+            os.waitpid(spare.child.pid, 0)
 
     def _fork(self, descriptor: int, *, waiting_on: socket.socket | None = None) -> _Child:
         parent = os.getpid()
@@ -222,4 +230,8 @@ def _received(descriptor: int) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Neither threads nor cleanup handlers of the pipeline's code may hold up the end.
+    os._exit(_status)
